@@ -14,11 +14,9 @@ namespace {
 int after_output(int code) {
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written || code != 0) return code;
-  const automodel::Diagnostic problem{"cannot-write",
-                                      std::string("standard output cannot be written: ") + std::strerror(errno),
-                                      "the disk is full, or the reader of the output has exited",
-                                      {},
-                                      ""};
+  const auto problem = automodel::Diagnostic{"cannot-write"}
+                           .says(std::string("standard output cannot be written: ") + std::strerror(errno))
+                           .hint("the disk is full, or the reader of the output has exited");
   std::fputs((automodel::to_text(problem) + "\n").c_str(), stderr);
   return static_cast<int>(automodel::ExitCode::kEnvironment);
 }

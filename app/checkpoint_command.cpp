@@ -37,11 +37,10 @@ std::vector<checkpoint::ListedCheckpoint> chosen(const std::string& folder) {
                        .value_or(checkpoint::CheckpointName{}),
                    folder, true});
   if (all.empty())
-    throw Error(ExitCode::kCheckpoint, {"checkpoint-missing",
-                                        fmt::format("'{}' holds no checkpoint", folder),
-                                        "give a folder of checkpoints, or one of them",
-                                        {"command line", 0, 0},
-                                        ""});
+    throw Error(Diagnostic{"checkpoint-missing"}
+                    .says("'{}' holds no checkpoint", folder)
+                    .hint("give a folder of checkpoints, or one of them")
+                    .at({"command line", 0, 0}));
   return all;
 }
 

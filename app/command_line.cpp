@@ -270,8 +270,12 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kMarkdown) {
     auto* recipe = sub.add_flag("--markdown", options.markdown,
                                 "Print the recipe reference as Markdown instead: every key with its meaning");
-    sub.add_flag("--plan", options.plan_reference, "Print the reference of the fields of plan --json as Markdown")
-        ->excludes(recipe);
+    auto* plan =
+        sub.add_flag("--plan", options.plan_reference, "Print the reference of the fields of plan --json as Markdown")
+            ->excludes(recipe);
+    sub.add_flag("--errors", options.errors, "Print the reference of errors and warnings as Markdown")
+        ->excludes(recipe)
+        ->excludes(plan);
   }
   if (command.takes & kShell)
     sub.add_option("SHELL", options.shell, "Shell to print the completion script for")

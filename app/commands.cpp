@@ -62,6 +62,7 @@ int run_config(const Options& options) {
 int run_schema(const Options& options) {
   out(options.plan_reference ? plan::parts_reference()
       : options.markdown     ? config::recipe_reference()
+      : options.errors       ? errors_page()
                              : config::recipe_schema() + "\n");
   return code(ExitCode::kOk);
 }
@@ -91,7 +92,7 @@ int run_verify(const Options& options) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
     const auto result = estimate::make_plan(loaded, {.world_size = options.nproc_per_node});
-    if (!result.plan) return refuse(result.problems, loaded, false, result.exit);
+    if (!result.plan) return refuse(result.problems, loaded, false);
   }
   return launch::exec_worker({.work = launch::Work::kVerify,
                               .threads = options.nproc_per_node,
@@ -131,8 +132,8 @@ constexpr std::array kCommands = {
             run_report},
     Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
             kCheckpoint | kJson, run_checkpoint},
-    Command{"schema", "schema [--markdown | --plan]", "Print the JSON Schema of recipes, for editors", kMarkdown,
-            run_schema},
+    Command{"schema", "schema [--markdown | --plan | --errors]", "Print the JSON Schema of recipes, for editors",
+            kMarkdown, run_schema},
     Command{"tokenize", "tokenize DIR [--special] [--decode [--skip-special]]",
             "Convert JSON strings to token ids, one per line of standard input, or back", kTokenizer, run_tokenize},
     Command{"completion", "completion SHELL",

@@ -139,7 +139,7 @@ std::string draw(const std::vector<Row>& rows) {
 
 int compare_schedules(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
   const auto base = estimate::make_plan(loaded, request);
-  if (!base.plan) return refuse(base.problems, loaded, options.json, base.exit);
+  if (!base.plan) return refuse(base.problems, loaded, options.json);
   if (!base.plan->pipelined || !base.plan->pipeline)
     throw wrong_words("--compare-schedules compares pipeline schedules, and this recipe has no pipeline",
                       "add one: --distributed.pp_size 4");

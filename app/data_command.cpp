@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "commands.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
@@ -98,7 +99,7 @@ class Showing {
     return json.take() + "\n";
   }
   void refused(std::int64_t row, const Diagnostic& problem) const {
-    if (!options_.json) return out(fmt::format("row {}  is skipped: {}\n", row, problem.message));
+    if (!options_.json) return out(fmt::format("row {}  is skipped: {}\n", row, printable(problem.message)));
     JsonWriter json;
     json.begin_object();
     json.member("row", row);
@@ -122,7 +123,7 @@ class Showing {
       if (part.mark == '.')
         out(fmt::format("  . padding: {} times {}\n", part.ids.size(), part.ids.front()));
       else
-        out(indented(text_of(part.ids), part.mark));
+        out(indented(printable_lines(text_of(part.ids)), part.mark));
     }
   }
 
@@ -207,8 +208,10 @@ int run_data(const Options& options) {
   if (dataset->size() == 0 && !bad)
     return fail({{"empty-data", "there is no row to train on", "rows with something to learn", {}, key}});
   if (bad && too_many) {
-    err(to_text(Diagnostic{"bad-row", fmt::format("a run refuses these rows: {}", bad->message),
-                           fmt::format("mend them, or leave them out: {}.max_bad_rows", key), bad->where, ""}) +
+    err(to_text(Diagnostic{"bad-row"}
+                    .says("a run refuses these rows: {}", bad->message)
+                    .hint("mend them, or leave them out: {}.max_bad_rows", key)
+                    .at(bad->where)) +
         "\n");
     return code(ExitCode::kBadInput);
   }

@@ -107,7 +107,7 @@ std::string json_of_losses(const std::vector<AfterLoss>& rows, const estimate::E
 
 int plan_failures(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
   const auto base = estimate::make_plan(loaded, request);
-  if (!base.plan) return refuse(base.problems, loaded, options.json, base.exit);
+  if (!base.plan) return refuse(base.problems, loaded, options.json);
   const auto& whole = *base.plan;
   const int world = whole.mesh.world_size();
   const int per_host =

@@ -20,10 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(std::string id, std::string message, std::string help) {
-  throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
-}
-
 /// The Hugging Face folder that DIR refers to: itself, that of a checkpoint, or that of the newest checkpoint in it.
 fs::path model_folder(const fs::path& folder) {
   std::error_code error;
@@ -32,11 +28,15 @@ fs::path model_folder(const fs::path& folder) {
   for (const auto& each : places) {
     if (fs::is_regular_file(each / "config.json", error)) return each;
     if (fs::is_regular_file(each / checkpoint::kAdapterConfig, error))
-      fail("adapters-alone", fmt::format("'{}' holds adapters only, without a model", each.native()),
-           "add them to their base model first: automodel checkpoint export --merge DIR NEW_FOLDER");
+      throw Error(Diagnostic{"adapters-alone"}
+                      .says("'{}' holds adapters only, without a model", each.native())
+                      .hint("add them to their base model first: automodel checkpoint export --merge DIR NEW_FOLDER")
+                      .at({"command line", 0, 0}));
   }
-  fail("missing-file", fmt::format("there is no model in '{}'", folder.native()),
-       "name a folder with config.json and safetensors, a checkpoint, or a folder of checkpoints");
+  throw Error(Diagnostic{"missing-file"}
+                  .says("there is no model in '{}'", folder.native())
+                  .hint("name a folder with config.json and safetensors, a checkpoint, or a folder of checkpoints")
+                  .at({"command line", 0, 0}));
 }
 
 /// The tokenizer to use: the model's own, or the one that the checkpoint was trained with.
@@ -53,8 +53,10 @@ std::string tokenizer_of(const fs::path& folder) {
     const auto* kind = dataset != nullptr ? dataset->find("_target_") : nullptr;
     if (kind != nullptr && *kind == config::Value("text")) return "bytes";
   }
-  fail("missing-file", fmt::format("there is no tokenizer in '{}'", folder.native()),
-       "name one: --tokenizer DIR, or --tokenizer bytes");
+  throw Error(Diagnostic{"missing-file"}
+                  .says("there is no tokenizer in '{}'", folder.native())
+                  .hint("name one: --tokenizer DIR, or --tokenizer bytes")
+                  .at({"command line", 0, 0}));
 }
 
 config::GenerateRequest request_of(const Options& options) {
@@ -99,7 +101,7 @@ int run_generate(const Options& options) {
   if (!recipe.problems.empty()) return refuse(recipe.problems, recipe, options.json);
   const auto plan =
       estimate::make_plan(recipe, {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()});
-  if (!plan.plan) return refuse(plan.problems, recipe, options.json, plan.exit);
+  if (!plan.plan) return refuse(plan.problems, recipe, options.json);
   const auto text = config::to_json(request);
   return ranks > 1 && !launch::in_parallel_job()
              ? launch::run_ranks(launch::Work::kGenerate, ranks, text, {})

@@ -17,6 +17,7 @@ struct Options {
   bool markdown = false;
   bool plan_reference = false;
   bool verbose = false;  ///< for `plan`: every detail
+  bool errors = false;
   bool dry_run = false;  ///< `plan` is always dry
   std::optional<int> world_size = {};
   std::optional<int> gpus_per_node = {};

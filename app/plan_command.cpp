@@ -49,11 +49,10 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
   const auto& memory = plan.estimate->memory;
   const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
   if (memory.fit == estimate::Fit::kUnknown)
-    return {{"memory-unknown",
-             "the memory of the device is not known",
-             "give --memory 80GiB or hardware.profile",
-             {},
-             "hardware.memory"}};
+    return {Diagnostic{"memory-unknown"}
+                .says("the memory of the device is not known")
+                .hint("give --memory 80GiB or hardware.profile")
+                .of("hardware.memory")};
   if (memory.fit != estimate::Fit::kDoesNotFit) return {};
   return {{"does-not-fit",
            fmt::format("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank,
@@ -66,15 +65,18 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
 /// What does not prevent a plan, but a run.
 Diagnostics untrainable(const config::LoadedRecipe& loaded) {
   if (loaded.recipe.dataset()) return {};
-  return {{"missing-key", "the recipe has no dataset: it can be planned, not trained", "add 'dataset:' with a _target_",
-           loaded.origins.nearest("dataset"), "dataset"}};
+  return {Diagnostic{"missing-key"}
+              .says("the recipe has no dataset: it can be planned, not trained")
+              .hint("add 'dataset:' with a _target_")
+              .at(loaded.origins.nearest("dataset"))
+              .of("dataset")};
 }
 
 /// Searches the fastest plans for this many ranks; the best one is written to --apply.
 int run_search(const Options& options, const config::LoadedRecipe& loaded, estimate::PlanRequest request) {
   if (!options.world_size) {
     const auto result = estimate::make_plan(loaded, request);
-    if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
+    if (!result.plan) return refuse(result.problems, loaded, options.json);
     request.world_size = result.plan->mesh.world_size();
   }
   const auto result = estimate::search_plans(loaded, {.plan = request, .world_size = *request.world_size});
@@ -111,9 +113,9 @@ int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   }
   const auto result =
       estimate::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
-  if (!result.plan) return refuse(result.problems, *loaded, options.json, result.exit);
+  if (!result.plan) return refuse(result.problems, *loaded, options.json);
   if (auto problems = estimate::check_measurable(*result.plan); !problems.empty()) {
-    for (auto& problem : problems) problem.where = loaded->origins.nearest(problem.key);
+    locate(problems, loaded->origins);
     return refuse(problems, *loaded, options.json);
   }
   const int world = result.plan->mesh.world_size();
@@ -174,7 +176,7 @@ int run_plan(const Options& given) {
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
   const auto result = estimate::make_plan(loaded, request);
-  if (!result.plan) return refuse(result.problems, loaded, options.json, result.exit);
+  if (!result.plan) return refuse(result.problems, loaded, options.json);
   const auto& plan = *result.plan;
   const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute
                       : options.actions == "lowered" ? report::ActionFormat::kLowered
@@ -187,7 +189,7 @@ int run_plan(const Options& given) {
   if (!options.json) err(to_text(plan.warnings, "warning"));
   if (!options.json) err(to_text(untrainable(loaded), "warning"));
   const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
-  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, ExitCode::kRefused);
+  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true);
   const auto missing = check_files(options, plan, loaded);
   if (!missing.empty() && options.json) return refuse(missing, loaded, true);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
@@ -197,7 +199,7 @@ int run_plan(const Options& given) {
   if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
     out("files     not checked: the model is not on this machine\n");
   if (!missing.empty()) return refuse(missing, loaded, false);
-  return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false, ExitCode::kRefused);
+  return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false);
 }
 
 }  // namespace automodel::app

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "report/plan_json.h"
 
 namespace automodel::app {
@@ -22,10 +23,11 @@ void err(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, ExitCode exit) {
+int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json) {
+  const int exit = code(exit_code(problems));
   if (json) {
     out(report::errors_to_json(problems) + "\n");
-    return code(exit);
+    return exit;
   }
   for (const auto& problem : problems) {
     const std::string text = to_text(problem);
@@ -35,13 +37,12 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
     err(text.substr(0, line_end) + "\n" + excerpt +
         (line_end == std::string::npos ? "" : text.substr(line_end + 1) + "\n"));
   }
-  err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", recipe.path));
-  return code(exit);
+  err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", printable(recipe.path)));
+  return exit;
 }
 
 Error wrong_words(std::string message, std::string help) {
-  return Error(ExitCode::kBadInput,
-               Diagnostic{"usage", std::move(message), std::move(help), {"command line", 0, 0}, ""});
+  return Error(Diagnostic{"usage"}.says(std::move(message)).hint(std::move(help)).at({"command line", 0, 0}));
 }
 
 config::LoadedRecipe load(const Options& options) {
@@ -58,13 +59,11 @@ void write_file(const std::string& path, const std::string& text) {
   file.close();
   std::error_code ignored;
   if (opened && std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
-  throw Error(ExitCode::kEnvironment,
-              {"cannot-write",
-               fmt::format("'{}' cannot be written: {}", path, std::strerror(reason)),
-               reason == ENOSPC || reason == EDQUOT ? "free space on this disk, or choose another folder"
-                                                    : "choose a folder that exists and can be written to",
-               {"command line", 0, 0},
-               ""});
+  throw Error(Diagnostic{"cannot-write"}
+                  .says("'{}' cannot be written: {}", path, std::strerror(reason))
+                  .hint(reason == ENOSPC || reason == EDQUOT ? "free space on this disk, or choose another folder"
+                                                             : "choose a folder that exists and can be written to")
+                  .at({"command line", 0, 0}));
 }
 
 }  // namespace automodel::app

@@ -13,9 +13,8 @@ int code(ExitCode exit);
 /// To standard output and standard error.
 void out(const std::string& text);
 void err(const std::string& text);
-/// Prints problems as text with the lines they concern, or as JSON. Returns the exit code.
-int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json,
-           ExitCode exit = ExitCode::kBadInput);
+/// Prints problems as text with the lines they concern, or as JSON. Returns their exit code.
+int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json);
 /// The Error for a wrong command line.
 Error wrong_words(std::string message, std::string help);
 /// Loads the recipe with its overrides; the result includes the problems of both.

@@ -210,14 +210,12 @@ void check_limit(const Chosen& chosen, const std::vector<double>& peaks) {
   if (!chosen.costs.memory) return;
   const auto most = std::max_element(peaks.begin(), peaks.end());
   if (*most <= *chosen.costs.memory * (1 + 1e-9)) return;
-  throw Error(ExitCode::kRefused,
-              Diagnostic{"schedule-memory-limit",
-                         fmt::format("{} holds {} on rank {}, more than the limit of {}", chosen.name, *most,
-                                     most - peaks.begin(), *chosen.costs.memory),
-                         fmt::format("a limit of at least {}, or 'search', which keeps any limit that one microbatch "
-                                     "fits",
-                                     *most),
-                         {"command line", 0, 0}});
+  throw Error(Diagnostic{"schedule-memory-limit"}
+                  .says("{} holds {} on rank {}, more than the limit of {}", chosen.name, *most, most - peaks.begin(),
+                        *chosen.costs.memory)
+                  .hint("a limit of at least {}, or 'search', which keeps any limit that one microbatch fits", *most)
+                  .at({"command line", 0, 0})
+                  .exits(ExitCode::kRefused));
 }
 
 /// "rank 2" if its work alone takes practically the whole makespan, from the moment that it can start.

@@ -47,11 +47,10 @@ std::string file_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
   if (!file || fs::is_directory(path, error))
-    throw Error(ExitCode::kBadInput, {"missing-file",
-                                      fmt::format("--preamble '{}' cannot be read", path),
-                                      "name a readable file of shell commands (module load openmpi)",
-                                      {"command line", 0, 0},
-                                      ""});
+    throw Error(Diagnostic{"missing-file"}
+                    .says("--preamble '{}' cannot be read", path)
+                    .hint("name a readable file of shell commands (module load openmpi)")
+                    .at({"command line", 0, 0}));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

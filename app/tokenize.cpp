@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void refuse_line(int line, const std::string& message, const std::string& help) {
-  throw Error(ExitCode::kBadInput, {"bad-value", message, help, {"standard input", line, 1}, ""});
+  throw Error(Diagnostic{"bad-value"}.says(message).hint(help).at({"standard input", line, 1}));
 }
 
 /// The ids of a text, as a JSON array.

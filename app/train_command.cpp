@@ -182,7 +182,7 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
     throw wrong_words(fmt::format("--min-ranks {} is more than the {} ranks that are started", *least, job.ranks),
                       "at most as many as --start-with starts");
   auto whole = estimate::make_plan(loaded, Survivors::request(job.ranks));
-  if (!whole.plan) throw Error(whole.exit, whole.problems);
+  if (!whole.plan) throw Error(whole.problems);
   return std::make_optional<Survivors>(loaded, options, std::move(job), std::move(*whole.plan), *least);
 }
 
@@ -268,7 +268,7 @@ int run_train(const Options& options) {
   auto result = estimate::make_plan(loaded, situation);
   if (!result.plan) {
     advise_ranks(loaded, ranks, result.problems);
-    return refuse(result.problems, loaded, options.json, result.exit);
+    return refuse(result.problems, loaded, options.json);
   }
   const int restarts = options.max_restarts.value_or(loaded.recipe.fault_tolerance->max_restarts());
   job.ranks = ranks;

@@ -36,7 +36,7 @@ SuiteOptions parse(int argc, char** argv) {
     else if (flag == "--no-progress")
       options.world.background_progress = false;
     else
-      throw Error(ExitCode::kBadInput, {"unknown-option", "unknown option " + flag});
+      throw Error(ExitCode::kBadInput, {"usage", "unknown option " + flag});
   }
   return options;
 }
@@ -51,7 +51,7 @@ void run_case(const RankCase& row, comm::World& world) {
   try {
     row.run(world);
   } catch (const Error& error) {
-    throw Error(error.code(), {"test-failed", fmt::format("'{}': {}", row.name, error.what())});
+    throw Error(error.code(), {"internal", fmt::format("'{}': {}", row.name, error.what())});
   } catch (const InternalError& error) {
     throw InternalError(fmt::format("'{}': {}", row.name, error.what()));
   }
@@ -98,7 +98,7 @@ int run_processes(const SuiteOptions& options, const std::vector<RankCase>& case
 void rank_check_failed(const char* file, int line, const std::string& what) {
   const char* name = std::strrchr(file, '/');
   throw Error(ExitCode::kInternal,
-              {"check-failed", fmt::format("{}:{}: {}", name != nullptr ? name + 1 : file, line, what)});
+              {"internal", fmt::format("{}:{}: {}", name != nullptr ? name + 1 : file, line, what)});
 }
 
 int run_rank_suite(int argc, char** argv, const std::vector<RankCase>& cases) {

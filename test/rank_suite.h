@@ -32,7 +32,7 @@ struct RankCase {
 /// Returns the exit code for main().
 int run_rank_suite(int argc, char** argv, const std::vector<RankCase>& cases);
 
-/// Throws Error (kInternal, id `check-failed`).
+/// Throws Error (kInternal, id `internal`).
 [[noreturn]] void rank_check_failed(const char* file, int line, const std::string& what);
 
 template <class A, class B>

@@ -77,14 +77,13 @@ SourceLocation ConfigReader::place(std::string_view key) const {
   return out;
 }
 
-void ConfigReader::refuse(std::string_view id, std::string_view key, std::string message, std::string help) {
+Diagnostic& ConfigReader::refuse(ProblemId id, std::string_view key) {
   refused_.emplace(key);
-  problems_->push_back({std::string(id), std::move(message), std::move(help), place(key),
-                        path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)});
+  return problems_->add(id, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)).at(place(key));
 }
 
 void ConfigReader::bad_type(std::string_view key, const Json& value, std::string_view wanted) {
-  refuse("bad-type", key, fmt::format("'{}' is {}", key, shown(value)), fmt::format("it must be {}", wanted));
+  refuse("bad-type", key).says("'{}' is {}", key, shown(value)).hint("it must be {}", wanted);
 }
 
 std::optional<int> ConfigReader::whole(std::string_view key, const Json& value, int least, int most) {
@@ -104,8 +103,9 @@ std::optional<int> ConfigReader::whole(std::string_view key, const Json& value, 
 int ConfigReader::required(Keys keys, int least, int most) {
   std::string_view key;
   if (const Json* value = find(keys, key)) return whole(key, *value, least, most).value_or(least);
-  refuse("missing-key", *keys.begin(), fmt::format("'{}' is missing", *keys.begin()),
-         fmt::format("the model's configuration must give it: a whole number of at least {}", least));
+  refuse("missing-key", *keys.begin())
+      .says("'{}' is missing", *keys.begin())
+      .hint("the model's configuration must give it: a whole number of at least {}", least);
   return least;
 }
 
@@ -245,7 +245,7 @@ void ConfigReader::refuse_unread() {
     const std::vector<std::string_view> known(asked.keys.begin(), asked.keys.end());
     for (const auto& [key, value] : asked.object->items())
       if (asked.keys.find(key) == asked.keys.end())
-        reader.refuse("unknown-key", key, fmt::format("unknown key '{}'", key), suggestion(key, known));
+        reader.refuse("unknown-key", key).says("unknown key '{}'", key).hint(suggestion(key, known));
   }
 }
 

@@ -58,9 +58,9 @@ class ConfigReader {
   std::vector<ConfigReader> children(std::string_view key);
 
   /// Reports a problem with `key`, including its location.
-  void refuse(std::string_view id, std::string_view key, std::string message, std::string help);
+  Diagnostic& refuse(ProblemId id, std::string_view key);
   void bad_value(std::string_view key, std::string message, std::string help) {
-    refuse("bad-value", key, std::move(message), std::move(help));
+    refuse("bad-value", key).says(std::move(message)).hint(std::move(help));
   }
   /// Whether no problem was reported for any of these keys, so that values depending on them can be checked.
   bool good(Keys keys) const;

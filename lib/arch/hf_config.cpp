@@ -94,12 +94,14 @@ std::optional<Json> parse_json(std::string_view text, std::string_view file, Dia
   try {
     auto document = Json::parse(without_infinity(text));
     if (document.is_object()) return document;
-    errors.push_back({"bad-json", "the configuration is not a JSON object", "", {std::string(file), 1, 1}});
+    errors.add("bad-json").says("the configuration is not a JSON object").at({std::string(file), 1, 1});
   } catch (const Json::parse_error& error) {
-    errors.push_back({"bad-json", "the configuration is not valid JSON", "parsing failed here",
-                      place_of_byte(file, text, error.byte)});
+    errors.add("bad-json")
+        .says("the configuration is not valid JSON")
+        .hint("parsing failed here")
+        .at(place_of_byte(file, text, error.byte));
   } catch (const Json::exception&) {  // a number outside the range of double
-    errors.push_back({"bad-json", "the configuration holds a number that is out of range", "", {std::string(file)}});
+    errors.add("bad-json").says("the configuration holds a number that is out of range").at({std::string(file)});
   }
   return std::nullopt;
 }
@@ -166,21 +168,22 @@ constexpr std::array<std::string_view, 26> kEncoders = {"albert",
 bool refuse_encoder(ConfigReader& top, ConfigReader& config, std::string_view model_type) {
   constexpr std::string_view kNeeded = "a decoder-only language model is needed";
   if (top.boolean({"is_encoder_decoder"}, false)) {
-    top.refuse("unsupported-model", "is_encoder_decoder", "encoder-decoder models are not supported",
-               std::string(kNeeded));
+    top.refuse("unsupported-model", "is_encoder_decoder")
+        .says("encoder-decoder models are not supported")
+        .hint(std::string(kNeeded));
     return true;
   }
   if (std::find(kEncoders.begin(), kEncoders.end(), model_type) != kEncoders.end()) {
-    config.refuse(
-        "unsupported-model", "model_type",
-        fmt::format("'{}' does not predict the next token: it is an encoder, or has one for its input", model_type),
-        std::string(kNeeded));
+    config.refuse("unsupported-model", "model_type")
+        .says("'{}' does not predict the next token: it is an encoder, or has one for its input", model_type)
+        .hint(std::string(kNeeded));
     return true;
   }
   const auto names = config.texts("architectures");
   if (find_family(model_type) != nullptr || names.empty() || generates(names.front())) return false;
-  config.refuse("unsupported-model", "architectures", fmt::format("'{}' is not a causal language model", names.front()),
-                "a model that predicts the next token is needed");
+  config.refuse("unsupported-model", "architectures")
+      .says("'{}' is not a causal language model", names.front())
+      .hint("a model that predicts the next token is needed");
   return true;
 }
 
@@ -222,12 +225,14 @@ class Parser {
     const auto help =
         fmt::format("{}known: {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(known));
     if (!options_.allow_unknown_family) {
-      config.refuse("unknown-model-type", "model_type", message, help);
+      config.refuse("unknown-model-type", "model_type").says(message).hint(help);
       return nullptr;
     }
     Diagnostics said;
     std::swap(said, out_.errors);
-    config.refuse("unknown-model-type", "model_type", message + "; planned by its sizes, cannot be trained", help);
+    config.refuse("unknown-model-type", "model_type")
+        .says(message + "; planned by its sizes, cannot be trained")
+        .hint(help);
     std::swap(said, out_.errors);
     out_.warnings.insert(out_.warnings.end(), said.begin(), said.end());
     spec.plan_only = fmt::format("its model_type '{}' is not known", spec.model_type);
@@ -239,8 +244,10 @@ class Parser {
     spec.architecture = architectures.empty() ? std::string(family.architecture) : architectures.front();
     if (!spec.nested_in.empty()) {
       out_.towers = towers_of(source_.text, spec.hidden);
-      warn("multimodal", fmt::format("this {} model is planned but cannot be trained: {}", spec.nested_in, towers()),
-           "estimates assume one image of the configured size per sequence and omit what is unknown", "text_config");
+      out_.warnings.add("multimodal", "text_config")
+          .at({source_.file})
+          .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
+          .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
       if (spec.plan_only.empty()) spec.plan_only = fmt::format("it is the text part of a {} model", spec.nested_in);
     }
     if (!top.has("quantization_config")) return;
@@ -248,8 +255,10 @@ class Parser {
     const auto method =
         quantization->is_object() ? quantization->value("quant_method", Json("unknown")) : Json("unknown");
     const std::string name = method.is_string() ? method.get<std::string>() : "unknown";
-    warn("quantized", fmt::format("the stored weights are quantized ({})", name),
-         "sizes are those of the unquantized model; store it unquantized to train it", "quantization_config");
+    out_.warnings.add("quantized", "quantization_config")
+        .at({source_.file})
+        .says("the stored weights are quantized ({})", name)
+        .hint("sizes are those of the unquantized model; store it unquantized to train it");
     if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
   }
 
@@ -268,10 +277,6 @@ class Parser {
       out += fmt::format("{}{} ({}, {}{})", out.empty() ? "" : ", ", name, tower.what, size, tokens);
     }
     return out.empty() ? "its encoders are unknown and not counted" : out;
-  }
-
-  void warn(std::string_view id, std::string message, std::string_view help, std::string_view key) {
-    out_.warnings.push_back({std::string(id), std::move(message), std::string(help), {source_.file}, std::string(key)});
   }
 
   const ConfigText& source_;

@@ -42,7 +42,7 @@ double required_number(ConfigReader& scaling, std::string_view key, RopeKind kin
   if (value)
     scaling.bad_value(key, fmt::format("'{}' is {}", key, *value), help);
   else if (!scaling.has(key))
-    scaling.refuse("missing-key", key, fmt::format("'{}' is missing", key), help);
+    scaling.refuse("missing-key", key).says("'{}' is missing", key).hint(help);
   return 1.0;
 }
 
@@ -55,8 +55,9 @@ std::vector<double> read_factors(ConfigReader& scaling, std::string_view key, in
   auto out = scaling.numbers(key);
   const auto wanted = static_cast<std::size_t>(rotary_dim / 2);
   if (out.empty() && !scaling.has(key))
-    scaling.refuse("missing-key", key, fmt::format("'{}' is missing", key),
-                   fmt::format("longrope needs it: a list of {} numbers", wanted));
+    scaling.refuse("missing-key", key)
+        .says("'{}' is missing", key)
+        .hint("longrope needs it: a list of {} numbers", wanted);
   else if (out.size() != wanted)
     scaling.bad_value(key, fmt::format("'{}' has {} numbers", key, out.size()),
                       fmt::format("it needs one for each pair of rotated dimensions: {}", wanted));

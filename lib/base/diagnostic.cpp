@@ -1,15 +1,26 @@
 #include "base/diagnostic.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "base/utf8.h"
 
 namespace automodel {
 
+ExitCode exit_code(const Diagnostics& problems) {
+  const auto common = problems.empty() ? ExitCode::kBadInput : problems.front().exit();
+  const bool agree = std::ranges::all_of(problems, [&](const Diagnostic& each) { return each.exit() == common; });
+  return agree ? common : ExitCode::kBadInput;
+}
+
 std::string to_text(const Diagnostic& diagnostic, std::string_view severity) {
-  std::string out = diagnostic.where.file;
+  std::string out = printable(diagnostic.where.file);
   if (diagnostic.where.line > 0) out += fmt::format(":{}:{}", diagnostic.where.line, diagnostic.where.column);
   if (!out.empty()) out += ": ";
-  out += fmt::format("{}[{}]: {}", severity, diagnostic.id, diagnostic.message);
-  if (!diagnostic.help.empty()) out += "\n    help: " + diagnostic.help;
+  out += fmt::format("{}[{}]: {}", severity, diagnostic.id.name(), printable(diagnostic.message));
+  const bool report = diagnostic.id == ProblemId("hang");
+  if (!diagnostic.help.empty()) out += "\n    help: " + (report ? diagnostic.help : printable(diagnostic.help));
   return out;
 }
 
@@ -35,7 +46,12 @@ std::string source_excerpt(std::string_view text, int line, int column) {
     row.remove_prefix(caret - kBefore);
     caret = kBefore;
   }
-  return fmt::format("    {}\n    {}^\n", row.substr(0, kShown), std::string(caret, ' '));
+  const auto width = [](std::string_view shown) {
+    return std::ranges::count_if(shown, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+  };
+  const auto before = printable(row.substr(0, caret));
+  return fmt::format("    {}\n    {}^\n", printable(row.substr(0, kShown)),
+                     std::string(static_cast<std::size_t>(width(before)), ' '));
 }
 
 }  // namespace automodel

@@ -4,28 +4,19 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/diagnostic.h"
 
 namespace automodel {
 
-/// Exit codes of both programs. Scripts rely on them (README.md); do not renumber.
-enum class ExitCode : int {
-  kOk = 0,
-  kBadInput = 2,     ///< bad recipe, command line or input file
-  kRefused = 3,      ///< the plan cannot run or does not fit
-  kEnvironment = 4,  ///< MPI, GPU, files, permissions
-  kStopped = 10,     ///< stopped by a signal, after saving a checkpoint if checkpoints are enabled
-  kNonFinite = 11,   ///< loss or gradient is not finite
-  kHang = 12,        ///< a rank waited past the deadline
-  kCheckpoint = 13,  ///< a checkpoint could not be written or read
-  kInternal = 70,    ///< a bug in this program
-};
-
 /// An error caused by the user, the machine or the data. Carries every problem found, not just the first.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, Diagnostics problems);
+  /// With the exit code of the problem's id.
+  explicit Error(const Diagnostic& problem) : Error(problem.exit(), problem) {}
+  explicit Error(Diagnostics problems) : Error(exit_code(problems), std::move(problems)) {}
   Error(ExitCode code, const Diagnostic& problem) : Error(code, Diagnostics{problem}) {}
   /// A problem on rank `rank` that other ranks throw as well.
   Error(ExitCode code, const Diagnostic& problem, int rank) : Error(code, problem) { rank_ = rank; }

@@ -7,30 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace automodel {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-/// Length in bytes of the UTF-8 character at the start of `text`; 0 if it is invalid.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto follows = [&](std::size_t i) { return i < text.size() && (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    if (!follows(1) || !follows(2)) return 0;
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) > 0x9F;
-    return overlong || surrogate ? 0 : 3;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    if (!follows(1) || !follows(2) || !follows(3)) return 0;
-    const bool overlong = first == 0xF0 && byte(1) < 0x90, beyond = first == 0xF4 && byte(1) > 0x8F;
-    return overlong || beyond ? 0 : 4;
-  }
-  return 0;
-}
 
 void append_integer(std::string& out, std::int64_t number) {
   std::array<char, 24> digits;
@@ -99,7 +81,7 @@ void JsonWriter::value(std::span<const std::int32_t> numbers) {
 void JsonWriter::quote(std::string_view text) {
   out_ += '"';
   for (std::size_t i = 0; i < text.size();) {
-    const auto length = character_length(text.substr(i));
+    const auto length = utf8_length(text.substr(i));
     const char c = text[i];
     if (length == 0)
       out_ += kReplacement;
@@ -109,6 +91,8 @@ void JsonWriter::quote(std::string_view text) {
       out_ += c == '\n'   ? std::string("\\n")
               : c == '\t' ? std::string("\\t")
                           : fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else if (c == 0x7F || (c == '\xC2' && static_cast<unsigned char>(text[i + 1]) < 0xA0))  // DEL and C1
+      out_ += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[i + length - 1]));
     else
       out_ += text.substr(i, length);
     i += length == 0 ? 1 : length;

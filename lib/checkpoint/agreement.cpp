@@ -16,19 +16,28 @@ namespace automodel::checkpoint {
 namespace {
 
 constexpr std::int64_t kLongest = 4096;  // maximum length of a problem's text
-constexpr char kSeparator = '\x1f';      // between the problem's id, message and help
+constexpr char kSeparator = '\x1f';      // between exit code, id, message and help
 
 std::string cut(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
-std::string packed(const Diagnostic& problem) {
-  return problem.id + kSeparator + cut(problem.message, 2500) + kSeparator + cut(problem.help, 1000);
+std::string packed(ExitCode code, const Diagnostic& problem) {
+  return fmt::format("{1}{0}{2}{0}{3}{0}{4}", kSeparator, static_cast<int>(code), problem.id.name(),
+                     cut(problem.message, 2500), cut(problem.help, 1000));
 }
 
-Diagnostic unpacked(const std::string& text) {
-  const auto first = text.find(kSeparator), second = text.find(kSeparator, first + 1);
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1), {}, ""};
+Diagnostic unpacked(std::string_view text) {
+  const auto part = [&] {
+    const auto end = std::min(text.find(kSeparator), text.size());
+    const std::string out(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return out;
+  };
+  const auto code = static_cast<ExitCode>(std::stoi(part()));
+  Diagnostic out{ProblemId::named(part()).value_or(ProblemId("internal"))};
+  out.says(part()).exits(code);
+  return out.hint(part());
 }
 
 /// The problem with which `work` fails, as text; "" if it succeeds. Any other exception (out of memory, a defect) ends
@@ -38,9 +47,9 @@ std::string attempt(const std::function<void()>& work) {
     work();
     return "";
   } catch (const Error& error) {
-    return packed(error.problems().front());
+    return packed(error.code(), error.problems().front());
   } catch (const std::filesystem::filesystem_error& error) {
-    return packed({"cannot-write", error.what(), "", {}, ""});
+    return packed(ExitCode::kCheckpoint, Diagnostic{"cannot-write"}.says(error.what()));
   }
 }
 
@@ -54,8 +63,9 @@ void together(comm::Communicator& group, const std::function<void()>& work) {
   group.all_gather(all, text)->wait();
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto* words = static_cast<const char*>(all.const_data_ptr()) + rank * kLongest;
-    if (*words != '\0')
-      throw Error(ExitCode::kCheckpoint, unpacked(words), group.ranks()[static_cast<std::size_t>(rank)]);
+    if (*words == '\0') continue;
+    const auto problem = unpacked(words);
+    throw Error(problem.exit(), problem, group.ranks()[static_cast<std::size_t>(rank)]);
   }
 }
 

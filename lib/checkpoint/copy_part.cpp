@@ -37,12 +37,10 @@ bool is_tensor_file(const ManifestEntry& entry) {
 }
 
 [[noreturn]] void damaged(const fs::path& copy, int rank) {
-  throw Error(ExitCode::kCheckpoint,
-              {"checkpoint-damaged",
-               fmt::format("the part of rank {} in '{}' differs from what was written", rank, copy.native()),
-               "another copy of it, or a checkpoint on disk, is used instead",
-               {copy.native(), 0, 0},
-               ""});
+  throw Error(Diagnostic{"checkpoint-damaged"}
+                  .says("the part of rank {} in '{}' differs from what was written", rank, copy.native())
+                  .hint("another copy of it, or a checkpoint on disk, is used instead")
+                  .at({copy.native(), 0, 0}));
 }
 
 /// A part flattened to numbers: extents, then checksums.

@@ -190,13 +190,12 @@ MemoryCopies::MemoryCopies(comm::World& world, const fs::path& run_folder)
   together(*group_, [&] {
     if (world_.rank() == 0) owner_ = owner_of(run_folder_);
     if (hosts_.first() && !memory_room(root_))
-      throw Error(ExitCode::kCheckpoint, {"no-memory-folder",
-                                          fmt::format("'{}' on host {} cannot be used as your folder in memory",
-                                                      root_.native(), world_.host_name()),
-                                          "copies need a file system in memory that can be written to; "
-                                          "AUTOMODEL_MEMORY_DIR names one other than /dev/shm",
-                                          {},
-                                          "checkpoint.memory_every_steps"});
+      throw Error(
+          Diagnostic{"no-memory-folder"}
+              .says("'{}' on host {} cannot be used as your folder in memory", root_.native(), world_.host_name())
+              .hint("copies need a file system in memory that can be written to; "
+                    "AUTOMODEL_MEMORY_DIR names one other than /dev/shm")
+              .of("checkpoint.memory_every_steps"));
   });
   owner_ = world_.broadcast_text(owner_);
 }
@@ -212,14 +211,13 @@ void MemoryCopies::check_room(std::uint64_t mine) {
     }
     const auto room = memory_room(root_).value_or(0);
     if (2 * kept <= room) return;
-    throw Error(ExitCode::kCheckpoint,
-                {"memory-copies-too-large",
-                 fmt::format("host {} keeps two copies of {}, and '{}' has room for {}", world_.host_name(),
-                             format_bytes(static_cast<double>(kept)), root_.parent_path().native(),
-                             format_bytes(static_cast<double>(room))),
-                 "enlarge it (mount -o remount,size=...), use more hosts, or remove checkpoint.memory_every_steps",
-                 {},
-                 "checkpoint.memory_every_steps"});
+    throw Error(
+        Diagnostic{"memory-copies-too-large"}
+            .says("host {} keeps two copies of {}, and '{}' has room for {}", world_.host_name(),
+                  format_bytes(static_cast<double>(kept)), root_.parent_path().native(),
+                  format_bytes(static_cast<double>(room)))
+            .hint("enlarge it (mount -o remount,size=...), use more hosts, or remove checkpoint.memory_every_steps")
+            .of("checkpoint.memory_every_steps"));
   });
 }
 

@@ -53,13 +53,14 @@ const Backend& usable_backend(std::string_view name, at::DeviceType device) {
   if (found == nullptr) {
     std::vector<std::string_view> known;
     for (const Backend& row : kBackends) known.push_back(row.name);
-    throw Error(ExitCode::kBadInput, {"unknown-backend", fmt::format("no communication backend is called '{}'", name),
-                                      suggestion(name, known)});
+    throw Error(Diagnostic{"unknown-backend"}
+                    .says("no communication backend is called '{}'", name)
+                    .hint(suggestion(name, known)));
   }
   if (const std::string reason = found->unavailable(device); !reason.empty())
-    throw Error(ExitCode::kEnvironment,
-                {"backend-unavailable", fmt::format("backend '{}' cannot be used here: {}", name, reason),
-                 "backend 'mpi' carries tensors of every device"});
+    throw Error(Diagnostic{"backend-unavailable"}
+                    .says("backend '{}' cannot be used here: {}", name, reason)
+                    .hint("backend 'mpi' carries tensors of every device"));
   return *found;
 }
 

@@ -18,7 +18,9 @@ namespace {
 /// Error messages for which LibTorch has no exception type: from its host allocator and from the libraries that it
 /// calls. cuBLAS and cuDNN allocate outside the caching allocator.
 struct Saying {
-  std::string_view said, id, cause;
+  std::string_view said;
+  ProblemId id;
+  std::string_view cause;
 };
 constexpr std::array kSayings = {
     Saying{"DefaultCPUAllocator", "out-of-memory", "the host's memory is used up"},
@@ -61,7 +63,7 @@ Ending ending() {
     const auto* known = std::ranges::find_if(
         kSayings, [&](const Saying& each) { return text.find(each.said) != std::string_view::npos; });
     if (known != kSayings.end())
-      return {ExitCode::kEnvironment, fmt::format("error[{}]: {}: {}", known->id, known->cause, text)};
+      return {ExitCode::kEnvironment, fmt::format("error[{}]: {}: {}", known->id.name(), known->cause, text)};
     return {ExitCode::kInternal, fmt::format("error[internal]: {}", error.what_without_backtrace())};
   } catch (const std::exception& error) {
     return {ExitCode::kInternal, fmt::format("error[internal]: {}", error.what())};

@@ -73,10 +73,9 @@ void World::use_device(at::Device wanted, DeviceGroups groups) {
   }
   const at::DeviceIndex devices = at::accelerator::deviceCount();
   if (devices == 0)
-    throw Error(
-        ExitCode::kEnvironment,
-        {"no-device", fmt::format("no {} device on host {}", c10::DeviceTypeName(wanted.type(), true), host_name()),
-         "use device: cpu, or a build and a host with one"});
+    throw Error(Diagnostic{"no-device"}
+                    .says("no {} device on host {}", c10::DeviceTypeName(wanted.type(), true), host_name())
+                    .hint("use device: cpu, or a build and a host with one"));
   if (!wanted.has_index()) device_ = {wanted.type(), static_cast<at::DeviceIndex>(local_rank() % devices)};
   at::accelerator::setDeviceIndex(device_.index());  // this thread's default device
 }

@@ -24,7 +24,7 @@ struct TokenizerKey {
 void read_side(Reader& reader, const Node& node, const std::string& path, std::optional<std::string>& out) {
   reader.read(node, path, out);
   if (out && *out != "left" && *out != "right")
-    reader.report("bad-value", node.where, path, fmt::format("{} has no value '{}'", path, *out), "left or right");
+    reader.refuse("bad-value", path, node.where).says("{} has no value '{}'", path, *out).hint("left or right");
 }
 constexpr std::array kTokenizerKeys = {
     TokenizerKey{"pretrained_model_name_or_path", [](Reader& reader, const Node& node, const std::string& path,
@@ -58,8 +58,9 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
     if (entry.key == "_target_") {
       const auto& text = entry.value.text;
       if (std::find(kTokenizerTargets.begin(), kTokenizerTargets.end(), text) == kTokenizerTargets.end())
-        reader.report("bad-value", entry.value.where, key, fmt::format("there is no tokenizer '{}'", text),
-                      suggestion(text, {kTokenizerTargets.begin(), kTokenizerTargets.end()}));
+        reader.refuse("bad-value", key, entry.value.where)
+            .says("there is no tokenizer '{}'", text)
+            .hint(suggestion(text, {kTokenizerTargets.begin(), kTokenizerTargets.end()}));
       source.plain = text.starts_with("transformers.");
       continue;
     }
@@ -71,7 +72,7 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
     }
     std::vector<std::string_view> names;
     for (const auto& known : kTokenizerKeys) names.push_back(known.name);
-    reader.report("unknown-key", entry.where, key, fmt::format("unknown key '{}'", key), suggestion(entry.key, names));
+    reader.refuse("unknown-key", key, entry.where).says("unknown key '{}'", key).hint(suggestion(entry.key, names));
   }
 }
 

@@ -44,14 +44,15 @@ void read_scope(Reader& reader, const Node& node, const std::string& path, void*
   for (auto& scope : found) {
     if (scope == "default" || scope == "auto") scope = "all";
     if (std::find(kScopes.begin(), kScopes.end(), scope) == kScopes.end())
-      return reader.report("bad-value", node.where, path, fmt::format("{} has no scope '{}'", path, scope),
-                           suggestion(scope, {kScopes.begin(), kScopes.end()}));
+      return void(reader.refuse("bad-value", path, node.where)
+                      .says("{} has no scope '{}'", path, scope)
+                      .hint(suggestion(scope, {kScopes.begin(), kScopes.end()})));
   }
   if (found.empty()) found = {"all"};
   if (found.size() > 1 && std::find(found.begin(), found.end(), "all") != found.end())
-    return reader.report("bad-value", node.where, path,
-                         fmt::format("{}: 'all' cannot be combined with other scopes", path),
-                         "give 'all' alone, or name the towers");
+    return void(reader.refuse("bad-value", path, node.where)
+                    .says("{}: 'all' cannot be combined with other scopes", path)
+                    .hint("give 'all' alone, or name the towers"));
   static_cast<CheckpointingScope*>(out)->scopes = std::move(found);
 }
 
@@ -194,29 +195,30 @@ std::string_view strategy_of(ManagerClass manager) {
 
 Diagnostics check(const DistributedConfig& config) {
   Diagnostics problems;
-  const auto add = [&](std::string id, std::string key, std::string message, std::string help) {
-    problems.push_back({std::move(id), std::move(message), std::move(help), {}, std::move(key)});
-  };
   const int pp = config.pp_size().value_or(1);
   if (pp > 1 && !config.pipeline())
-    add("missing-key", "pp_size", fmt::format("pp_size is {} but there is no distributed.pipeline", pp),
-        "add 'pipeline: {}' for its defaults (1F1B, microbatches of one sequence), or remove pp_size");
+    problems.add("missing-key", "pp_size")
+        .says("pp_size is {} but there is no distributed.pipeline", pp)
+        .hint("add 'pipeline: {}' for its defaults (1F1B, microbatches of one sequence), or remove pp_size");
   if (const auto* megatron = std::get_if<MegatronFSDPConfig>(&config.strategy())) {
     if (const int level = megatron->zero_dp_strategy(); name_of_level(level).empty())
-      add("bad-value", "zero_dp_strategy", fmt::format("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level),
-          "0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters");
+      problems.add("bad-value", "zero_dp_strategy")
+          .says("zero_dp_strategy must be 0, 1, 2 or 3, got {}", level)
+          .hint("0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters");
   }
   if (const auto* ddp = std::get_if<DDPConfig>(&config.strategy()))
     if (const auto& size = ddp->bucket_cap_mb(); size && !(*size > 0))
-      add("bad-value", "bucket_cap_mb", fmt::format("bucket_cap_mb must be positive, got {}", *size),
-          "a size in MiB, or null for 25");
+      problems.add("bad-value", "bucket_cap_mb")
+          .says("bucket_cap_mb must be positive, got {}", *size)
+          .hint("a size in MiB, or null for 25");
   if (config.pipeline() && config.pipeline()->pp_recv_buffer_pool_slack() < 0)
-    add("bad-value", "pipeline.pp_recv_buffer_pool_slack",
-        fmt::format("pp_recv_buffer_pool_slack must be >= 0, got {}", config.pipeline()->pp_recv_buffer_pool_slack()),
-        "remove the key: it has no effect here");
+    problems.add("bad-value", "pipeline.pp_recv_buffer_pool_slack")
+        .says("pp_recv_buffer_pool_slack must be >= 0, got {}", config.pipeline()->pp_recv_buffer_pool_slack())
+        .hint("remove the key: it has no effect here");
   if (config.pipeline() && !config.pipeline()->pp_schedule() && !config.pipeline()->pp_schedule_csv())
-    add("missing-key", "pipeline.pp_schedule", "a pipeline needs pp_schedule or pp_schedule_csv",
-        "for example pp_schedule: 1F1B");
+    problems.add("missing-key", "pipeline.pp_schedule")
+        .says("a pipeline needs pp_schedule or pp_schedule_csv")
+        .hint("for example pp_schedule: 1F1B");
   return problems;
 }
 

@@ -66,8 +66,10 @@ class Interpolation {
     const auto comma = inside.find(',');
     const std::string name(trimmed(inside.substr(0, comma)));
     if (inside.find("${") != std::string_view::npos)
-      problems_.push_back({"environment", fmt::format("'{}' nests one reference in another", reference),
-                           "a default is plain text: ${VAR,default}", where_, ""});
+      problems_.add("environment")
+          .says("'{}' nests one reference in another", reference)
+          .hint("a default is plain text: ${VAR,default}")
+          .at(where_);
     if (name.empty() || name_length(name) != name.size())
       return fmt::format("${{{}}}", run(reference.substr(2, reference.size() - 3)));
     if (comma == std::string_view::npos) return look_up(name, reference);
@@ -77,9 +79,10 @@ class Interpolation {
 
   std::string look_up(const std::string& name, std::string_view reference) {
     if (const auto value = environment_(name)) return *value;
-    problems_.push_back({"environment",
-                         fmt::format("environment variable '{}' is not set (required by '{}')", name, reference),
-                         fmt::format("set it, or give a default: ${{{},default}}", name), where_, ""});
+    problems_.add("environment")
+        .says("environment variable '{}' is not set (required by '{}')", name, reference)
+        .hint("set it, or give a default: ${{{},default}}", name)
+        .at(where_);
     return {};
   }
 
@@ -110,8 +113,10 @@ void fill_in(Node& node, const Environment& environment, std::size_t& left, Diag
   if (node.kind == Node::Kind::kScalar && node.text.find('$') != std::string::npos && left > 0) {
     node.text = interpolate(node.text, environment, node.where, problems);
     if (node.text.size() >= left)
-      problems.push_back({"environment", fmt::format("the values of variables make more than {} bytes", kMaxExpanded),
-                          "name fewer or shorter ones", node.where, ""});
+      problems.add("environment")
+          .says("the values of variables make more than {} bytes", kMaxExpanded)
+          .hint("name fewer or shorter ones")
+          .at(node.where);
     left -= std::min(left, node.text.size());
   }
   for (auto& item : node.items) fill_in(item, environment, left, problems);

@@ -11,11 +11,9 @@ Diagnostics check(const FreezeConfig& config) {
       const bool path = selectors[i].path() && !selectors[i].path()->empty();
       const bool glob = selectors[i].glob() && !selectors[i].glob()->empty();
       if (path == glob)
-        problems.push_back({"bad-value",
-                            "an entry has either a path or a glob",
-                            "for example {path: model.embed_tokens} or {glob: '*.layers.0.*'}",
-                            {},
-                            fmt::format("{}[{}]", key, i)});
+        problems.add("bad-value", fmt::format("{}[{}]", key, i))
+            .says("an entry has either a path or a glob")
+            .hint("for example {path: model.embed_tokens} or {glob: '*.layers.0.*'}");
     }
   };
   look("freeze_modules", config.freeze_modules());

@@ -92,15 +92,15 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
     return void(source.inline_config = std::move(inline_config));
   }
   if (target != nullptr && !reads_folder(target->value.text))
-    return reader.report("unknown-target", target->value.where, join_path(path, "_target_"),
-                         fmt::format("'{}' cannot be read as a configuration", target->value.text),
-                         "known: " + std::string(kAutoConfig[0]));
+    return void(reader.refuse("unknown-target", join_path(path, "_target_"), target->value.where)
+                    .says("'{}' cannot be read as a configuration", target->value.text)
+                    .hint("known: " + std::string(kAutoConfig[0])));
   const bool any_model =
       target == nullptr || std::find(kAutoConfig.begin(), kAutoConfig.end(), target->value.text) != kAutoConfig.end();
   if (name == nullptr || name->value.kind != Node::Kind::kScalar || name->value.is_null())
-    return reader.report("missing-key", node.where, join_path(path, "pretrained_model_name_or_path"),
-                         fmt::format("{} needs pretrained_model_name_or_path", path),
-                         "a folder, a config.json or a model's name");
+    return void(reader.refuse("missing-key", join_path(path, "pretrained_model_name_or_path"), node.where)
+                    .says("{} needs pretrained_model_name_or_path", path)
+                    .hint("a folder, a config.json or a model's name"));
   source.path = name->value.text;
   source.overrides = Value::Map{};
   for (const auto& entry : node.entries) {
@@ -112,9 +112,9 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
     if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model)
       source.overrides.set(entry.key, to_value(entry.value));
     else
-      reader.report("unknown-key", entry.where, join_path(path, entry.key),
-                    fmt::format("unknown key '{}'", join_path(path, entry.key)),
-                    suggestion(entry.key, {kHfKeys.begin(), kHfKeys.end()}, 8));
+      reader.refuse("unknown-key", join_path(path, entry.key), entry.where)
+          .says("unknown key '{}'", join_path(path, entry.key))
+          .hint(suggestion(entry.key, {kHfKeys.begin(), kHfKeys.end()}, 8));
   }
 }
 

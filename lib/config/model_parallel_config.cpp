@@ -9,9 +9,9 @@ namespace {
 
 void read_callable(Reader& reader, const Node& node, const std::string& path, void*) {
   if (!node.is_null())
-    reader.report("bad-value", node.where, path,
-                  fmt::format("{} is a Python object in Megatron Core; a recipe can only leave it null", path),
-                  "remove the key");
+    reader.refuse("bad-value", path, node.where)
+        .says("{} is a Python object in Megatron Core; a recipe can only leave it null", path)
+        .hint("remove the key");
 }
 
 class PostInit {
@@ -21,8 +21,9 @@ class PostInit {
   void run() {
     const int tp = config_.tensor_model_parallel_size();
     if (config_.sequence_parallel() && tp <= 1)
-      refuse("sequence_parallel", "cannot use sequence parallelism without tensor parallelism",
-             "set distributed.tp_size to 2 or more, or sequence_parallel: false");
+      problems_.add("bad-value", "sequence_parallel")
+          .says("cannot use sequence parallelism without tensor parallelism")
+          .hint("set distributed.tp_size to 2 or more, or sequence_parallel: false");
     if (!config_.expert_tensor_parallel_size()) config_.expert_tensor_parallel_size = tp;
     shards("tensor_parallel_num_weight_shards", config_.tensor_parallel_num_weight_shards(),
            "tensor_model_parallel_size", tp, config_.gtp_weight_remat_size);
@@ -30,16 +31,18 @@ class PostInit {
            "expert_tensor_parallel_size", *config_.expert_tensor_parallel_size(), config_.expert_gtp_weight_remat_size);
     const int pp = config_.pipeline_model_parallel_size();
     if (pp > 1 && !config_.pipeline_dtype())
-      refuse("pipeline_dtype", "when using pipeline parallelism, pipeline_dtype must be specified",
-             "for example bfloat16, or the model's own type");
+      problems_.add("bad-value", "pipeline_dtype")
+          .says("when using pipeline parallelism, pipeline_dtype must be specified")
+          .hint("for example bfloat16, or the model's own type");
     if (!config_.autocast_dtype()) config_.autocast_dtype = config_.params_dtype().value_or(DType::kFloat32);
     deferral(pp);
     if (!config_.microbatch_group_size_per_vp_stage()) config_.microbatch_group_size_per_vp_stage = pp;
     if (config_.overlap_p2p_comm_warmup_flush() && (!config_.overlap_p2p_comm() || config_.batch_p2p_comm()))
-      refuse("overlap_p2p_comm_warmup_flush",
-             "overlapping in warm-up and flush needs overlap_p2p_comm and no batch_p2p_comm",
-             "set overlap_p2p_comm: true and batch_p2p_comm: false");
-    if (config_.fp16() && config_.bf16()) refuse("fp16", "only one of fp16 and bf16 can be true", "choose one");
+      problems_.add("bad-value", "overlap_p2p_comm_warmup_flush")
+          .says("overlapping in warm-up and flush needs overlap_p2p_comm and no batch_p2p_comm")
+          .hint("set overlap_p2p_comm: true and batch_p2p_comm: false");
+    if (config_.fp16() && config_.bf16())
+      problems_.add("bad-value", "fp16").says("only one of fp16 and bf16 can be true").hint("choose one");
   }
 
  private:
@@ -47,28 +50,29 @@ class PostInit {
               Field<int>& derived) {
     if (!given) return;
     if (*given < base)
-      return refuse(field, fmt::format("{} ({}) must be >= {} ({})", field, *given, base_field, base),
-                    fmt::format("the nearest valid value is {}", base));
+      return void(problems_.add("bad-value", std::string(field))
+                      .says("{} ({}) must be >= {} ({})", field, *given, base_field, base)
+                      .hint("the nearest valid value is {}", base));
     if (base > 0 && *given % base != 0)
-      return refuse(field, fmt::format("{} ({}) must be divisible by {} ({})", field, *given, base_field, base),
-                    fmt::format("nearest valid values: {} and {}", *given / base * base, (*given / base + 1) * base));
+      return void(problems_.add("bad-value", std::string(field))
+                      .says("{} ({}) must be divisible by {} ({})", field, *given, base_field, base)
+                      .hint("nearest valid values: {} and {}", *given / base * base, (*given / base + 1) * base));
     if (base > 0) derived = *given / base;
   }
   void deferral(int pp) {
     if (!config_.defer_embedding_wgrad_compute()) return;
     if (pp == 1)
-      return refuse("defer_embedding_wgrad_compute",
-                    "cannot defer embedding wgrad compute when pipeline model parallel is not used",
-                    "set it to false, or distributed.pp_size to 2 or more");
+      return void(problems_.add("bad-value", "defer_embedding_wgrad_compute")
+                      .says("cannot defer embedding wgrad compute when pipeline model parallel is not used")
+                      .hint("set it to false, or distributed.pp_size to 2 or more"));
     if (!config_.gradient_accumulation_fusion())
-      return refuse("defer_embedding_wgrad_compute",
-                    "cannot defer embedding wgrad compute when gradient accumulation fusion is not used",
-                    "set gradient_accumulation_fusion: true");
+      return void(problems_.add("bad-value", "defer_embedding_wgrad_compute")
+                      .says("cannot defer embedding wgrad compute when gradient accumulation fusion is not used")
+                      .hint("set gradient_accumulation_fusion: true"));
     if (config_.wgrad_deferral_limit() < 0)
-      refuse("wgrad_deferral_limit", "wgrad_deferral_limit must be 0 or more", "0 defers all microbatches");
-  }
-  void refuse(std::string_view key, std::string message, std::string help) {
-    problems_.push_back({"bad-value", std::move(message), std::move(help), {}, std::string(key)});
+      problems_.add("bad-value", "wgrad_deferral_limit")
+          .says("wgrad_deferral_limit must be 0 or more")
+          .hint("0 defers all microbatches");
   }
 
   ModelParallelConfig& config_;
@@ -86,11 +90,9 @@ Diagnostics post_init(ModelParallelConfig& config, Diagnostics& warnings) {
   Diagnostics problems;
   PostInit(config, problems).run();
   if (config.expert_model_parallel_size() > 1 && config.tensor_model_parallel_size() > 1 && !config.sequence_parallel())
-    warnings.push_back({"expert-tensor-parallel",
-                        "expert and tensor parallelism together are meant to be used with sequence parallelism",
-                        "set sequence_parallel: true",
-                        {},
-                        "sequence_parallel"});
+    warnings.add("expert-tensor-parallel", "sequence_parallel")
+        .says("expert and tensor parallelism together are meant to be used with sequence parallelism")
+        .hint("set sequence_parallel: true");
   return problems;
 }
 

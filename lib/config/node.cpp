@@ -80,13 +80,18 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ == 2) report("yaml-syntax", mark, "a recipe is one YAML document", "remove the second '---'");
+    if (++documents_ == 2)
+      problems_.add("yaml-syntax")
+          .at(location(mark))
+          .says("a recipe is one YAML document")
+          .hint("remove the second '---'");
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(scalar(mark, "", false), anchor); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) return report("yaml-syntax", mark, "this alias is inside its own anchor", "");
+    if (found == anchors_.end())
+      return void(problems_.add("yaml-syntax").at(location(mark)).says("this alias is inside its own anchor"));
     Node copy = found->second.node;
     const Size whole = found->second.size;
     count({whole.nodes - 1, whole.bytes - copy.text.size()}, mark);  // add() counts the rest
@@ -125,9 +130,6 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   SourceLocation location(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
-  void report(std::string id, const YAML::Mark& mark, std::string message, std::string help) {
-    problems_.push_back({std::move(id), std::move(message), std::move(help), location(mark), ""});
-  }
   Node scalar(const YAML::Mark& mark, const std::string& text, bool quoted) const {
     return {.kind = Node::Kind::kScalar,
             .text = text,
@@ -166,8 +168,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void take_key(Open& parent, const Node& node) {
     if (node.kind != Node::Kind::kScalar)
-      problems_.push_back({"yaml-syntax", "a key must be a word, not a list or a mapping",
-                           "quote a value that begins with '[' or '{'", node.where, ""});
+      problems_.add("yaml-syntax")
+          .says("a key must be a word, not a list or a mapping")
+          .hint("quote a value that begins with '[' or '{'")
+          .at(node.where);
     parent.has_key = true;
     parent.key = node.text;
     parent.key_where = node.where;
@@ -179,9 +183,10 @@ class TreeBuilder : public YAML::EventHandler {
     if (first.merged)
       first = std::move(entry);
     else
-      problems_.push_back({"duplicate-key", fmt::format("'{}' appears here twice", entry.key),
-                           fmt::format("it was first given on line {}; keep one", first.where.line), entry.where,
-                           entry.key});
+      problems_.add("duplicate-key", entry.key)
+          .says("'{}' appears here twice", entry.key)
+          .hint("it was first given on line {}; keep one", first.where.line)
+          .at(entry.where);
   }
   /// YAML 1.1's merge key: adds the entries of `source` (a map or a list of maps) that `map` does not define itself.
   void merge(Open& map, const Node& source) {
@@ -190,7 +195,10 @@ class TreeBuilder : public YAML::EventHandler {
       return;
     }
     if (source.kind != Node::Kind::kMap)
-      return problems_.push_back({"yaml-syntax", "'<<' must name a mapping", "use '<<: *anchor'", source.where, "<<"});
+      return void(problems_.add("yaml-syntax", "<<")
+                      .says("'<<' must name a mapping")
+                      .hint("use '<<: *anchor'")
+                      .at(source.where));
     for (const auto& entry : source.entries)
       if (map.places.try_emplace(entry.key, map.node.entries.size()).second)
         map.node.entries.push_back({entry.key, entry.where, entry.value, true});
@@ -243,25 +251,21 @@ bool Node::is_null() const {
 Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& problems) {
   TreeBuilder builder(file, problems);
   const auto report = [&](const SyntaxFault& fault) {
-    problems.push_back({"yaml-syntax", fault.message, fault.help, {file, fault.line, fault.column}, ""});
+    problems.add("yaml-syntax").says(fault.message).hint(fault.help).at({file, fault.line, fault.column});
   };
   if (text.size() > kMaxRecipe) {
-    problems.push_back({"yaml-syntax",
-                        fmt::format("the text has {} bytes; at most {} are read", text.size(), kMaxRecipe),
-                        "",
-                        {file, 1, 1},
-                        ""});
+    problems.add("yaml-syntax")
+        .says("the text has {} bytes; at most {} are read", text.size(), kMaxRecipe)
+        .at({file, 1, 1});
     return {};
   }
   if (const auto valid = text_length(text); valid < text.size()) {
     const auto before = text.substr(0, valid);
     const auto line_begin = before.rfind('\n') + 1;  // 0 on the first line
-    problems.push_back(
-        {"yaml-syntax",
-         fmt::format("the byte 0x{:02x} is not UTF-8 text", static_cast<unsigned char>(text[valid])),
-         "save the file as UTF-8",
-         {file, static_cast<int>(std::ranges::count(before, '\n')) + 1, static_cast<int>(valid - line_begin) + 1},
-         ""});
+    problems.add("yaml-syntax")
+        .says("the byte 0x{:02x} is not UTF-8 text", static_cast<unsigned char>(text[valid]))
+        .hint("save the file as UTF-8")
+        .at({file, static_cast<int>(std::ranges::count(before, '\n')) + 1, static_cast<int>(valid - line_begin) + 1});
     return {};
   }
   try {
@@ -273,11 +277,10 @@ Node parse_yaml(std::string_view text, const std::string& file, Diagnostics& pro
     if (const auto& quoted = builder.last_quoted())
       if (const auto fault = find_quote_fault(text, quoted->line, quoted->column, 0)) report(*fault);
   } catch (const YAML::DeepRecursion& error) {
-    problems.push_back({"yaml-syntax",
-                        fmt::format("lists and mappings are nested more than {} deep", error.depth() - 1),
-                        "no key of a recipe needs that",
-                        {file, error.mark.line + 1, error.mark.column + 1},
-                        ""});
+    problems.add("yaml-syntax")
+        .says("lists and mappings are nested more than {} deep", error.depth() - 1)
+        .hint("no key of a recipe needs that")
+        .at({file, error.mark.line + 1, error.mark.column + 1});
   } catch (const YAML::Exception& error) {
     report(fault_of(text, error, builder));
   }

@@ -32,17 +32,13 @@ Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides) {
   for (std::size_t i = 0; i < overrides.size(); ++i) {
     const std::string key = fmt::format("optimizer.param_group_overrides.{}.pattern", i);
     if (overrides[i].pattern().empty())
-      problems.push_back({"missing-key",
-                          fmt::format("{} is empty", key),
-                          "a regular expression for parameter names, for example 'norm|bias'",
-                          {},
-                          key});
+      problems.add("missing-key", key)
+          .says("{} is empty", key)
+          .hint("a regular expression for parameter names, for example 'norm|bias'");
     else if (!Expression::read(overrides[i].pattern()))
-      problems.push_back({"bad-value",
-                          fmt::format("{} is not a regular expression: '{}'", key, overrides[i].pattern()),
-                          "escape brackets and dots with a backslash",
-                          {},
-                          key});
+      problems.add("bad-value", key)
+          .says("{} is not a regular expression: '{}'", key, overrides[i].pattern())
+          .hint("escape brackets and dots with a backslash");
   }
   return problems;
 }

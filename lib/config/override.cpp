@@ -54,7 +54,10 @@ class Placement {
   void run(Node& root) {
     const auto parts = split_key(item_.key);
     if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.empty(); }))
-      return refuse(fmt::format("'{}' is not a key: a part of it is empty", item_.key), "write --section.key=value");
+      return void(problems_.add("bad-override", item_.key)
+                      .at(where_)
+                      .says("'{}' is not a key: a part of it is empty", item_.key)
+                      .hint("write --section.key=value"));
     Node* node = &root;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       Node* child = descend(*node, parts[i]);
@@ -71,16 +74,20 @@ class Placement {
     if (node.kind == Node::Kind::kList) {
       const auto number = parse_integer(part);
       if (!number || *number < 0 || static_cast<std::size_t>(*number) >= node.items.size()) {
-        refuse(fmt::format("'{}' has no item '{}' in a list of {}", item_.key, part, node.items.size()),
-               "items count from 0; or give the whole list: key=[a, b]");
+        problems_.add("bad-override", item_.key)
+            .at(where_)
+            .says("'{}' has no item '{}' in a list of {}", item_.key, part, node.items.size())
+            .hint("items count from 0; or give the whole list: key=[a, b]");
         return nullptr;
       }
       return &node.items[static_cast<std::size_t>(*number)];
     }
     if (node.kind == Node::Kind::kScalar) {
       if (!node.is_null()) {
-        refuse(fmt::format("'{}' descends into '{}', which is a scalar", item_.key, node.written),
-               "override that key itself");
+        problems_.add("bad-override", item_.key)
+            .at(where_)
+            .says("'{}' descends into '{}', which is a scalar", item_.key, node.written)
+            .hint("override that key itself");
         return nullptr;
       }
       node = Node{.kind = Node::Kind::kMap, .entries = {}, .where = where_};
@@ -88,9 +95,6 @@ class Placement {
     if (auto* entry = node.find(part)) return &entry->value;
     node.entries.push_back({part, where_, Node{.entries = {}, .where = where_}});
     return &node.entries.back().value;
-  }
-  void refuse(std::string message, std::string help) {
-    problems_.push_back({"bad-override", std::move(message), std::move(help), where_, item_.key});
   }
 
   const Override& item_;
@@ -109,11 +113,10 @@ std::vector<Override> parse_overrides(std::span<const std::string> words, Diagno
     const auto equals = body.find('=');
     const std::string key = body.substr(0, equals);
     if (key.empty() || key.starts_with("-") || (!dashed && equals == std::string::npos)) {
-      problems.push_back({"bad-override",
-                          fmt::format("'{}' is neither an option nor an override", word),
-                          "overrides are --a.b.c value, --a.b.c=value or a.b.c=value",
-                          {"command line", 0, 0},
-                          ""});
+      problems.add("bad-override")
+          .says("'{}' is neither an option nor an override", word)
+          .hint("overrides are --a.b.c value, --a.b.c=value or a.b.c=value")
+          .at({"command line", 0, 0});
       continue;
     }
     if (equals != std::string::npos) {

@@ -42,15 +42,14 @@ TypeInfo ModulePatterns::config_type() {
 Diagnostics check(const PeftConfig& config) {
   Diagnostics problems;
   const bool targets = !config.target_modules->patterns.empty(), excludes = !config.exclude_modules->patterns.empty();
-  const auto add = [&](std::string key, std::string message, std::string help) {
-    problems.push_back({"bad-value", std::move(message), std::move(help), {}, std::move(key)});
-  };
   if (targets && excludes)
-    add("exclude_modules", "target_modules and exclude_modules cannot both be given",
-        "target_modules names what gets an adapter, exclude_modules what gets none");
+    problems.add("bad-value", "exclude_modules")
+        .says("target_modules and exclude_modules cannot both be given")
+        .hint("target_modules names what gets an adapter, exclude_modules what gets none");
   if (config.match_all_linear() && (targets || excludes))
-    add("match_all_linear", "match_all_linear selects every linear module, but modules are named as well",
-        "remove match_all_linear, or the names");
+    problems.add("bad-value", "match_all_linear")
+        .says("match_all_linear selects every linear module, but modules are named as well")
+        .hint("remove match_all_linear, or the names");
   return problems;
 }
 

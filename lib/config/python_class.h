@@ -52,8 +52,9 @@ struct PythonClass {
       return reader.mismatch(node, path, "the name of a Python class", "write a text");
     const auto known = named(node.text);
     if (!known)
-      return reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", node.text, path),
-                           suggestion(last_component(node.text), detail::enum_names<E>()));
+      return void(reader.refuse("bad-value", path, node.where)
+                      .says("'{}' is not a valid {}", node.text, path)
+                      .hint(suggestion(last_component(node.text), detail::enum_names<E>())));
     typed.value = known;
     typed.path = node.text;
   }

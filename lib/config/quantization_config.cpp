@@ -5,14 +5,13 @@ namespace automodel::config {
 Diagnostics check(const QuantizationConfig& config) {
   Diagnostics problems;
   if (config.load_in_4bit() && config.load_in_8bit())
-    problems.push_back(
-        {"bad-value", "weights are kept in 4 or in 8 bits, not both", "remove one of the two", {}, "load_in_8bit"});
+    problems.add("bad-value", "load_in_8bit")
+        .says("weights are kept in 4 or in 8 bits, not both")
+        .hint("remove one of the two");
   if (config.load_in_4bit() && config.quant_type() == FourBitType::kFp4)
-    problems.push_back({"unsupported-option",
-                        "4-bit weights are nf4; fp4 is not supported",
-                        "set bnb_4bit_quant_type: nf4, which is more accurate",
-                        {},
-                        "bnb_4bit_quant_type"});
+    problems.add("unsupported-option", "bnb_4bit_quant_type")
+        .says("4-bit weights are nf4; fp4 is not supported")
+        .hint("set bnb_4bit_quant_type: nf4, which is more accurate");
   return problems;
 }
 

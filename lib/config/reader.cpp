@@ -46,8 +46,9 @@ void read_integer(Reader& reader, const Node& node, const std::string& path, voi
   if (node.kind == Node::Kind::kScalar && !node.is_null()) {
     if (const auto value = parse_integer(node.text)) {
       if (*value < std::numeric_limits<T>::min() || *value > std::numeric_limits<T>::max())
-        return reader.report("bad-value", node.where, path, fmt::format("{} is out of range: {}", path, *value),
-                             fmt::format("at most {}", std::numeric_limits<T>::max()));
+        return void(reader.refuse("bad-value", path, node.where)
+                        .says("{} is out of range: {}", path, *value)
+                        .hint("at most {}", std::numeric_limits<T>::max()));
       *static_cast<T*>(out) = static_cast<T>(*value);
       return;
     }
@@ -232,18 +233,20 @@ class SectionReading {
       reader_.note_unsupported(path, std::string(field.unsupported), entry.where);
     const auto before = reader_.problem_count();
     if (entry.value.bare && !takes_boolean(field.type->schema()))
-      return reader_.report("bad-override", entry.where, path, fmt::format("{} needs a value", path),
-                            fmt::format("--{0} VALUE or --{0}=VALUE; only a boolean key may stand alone", path));
+      return void(reader_.refuse("bad-override", path, entry.where)
+                      .says("{} needs a value", path)
+                      .hint("--{0} VALUE or --{0}=VALUE; only a boolean key may stand alone", path));
     field.type->read(reader_, entry.value, path, value);
     if (reader_.problem_count() != before) return;
     if (earlier != nullptr && field.type->dump(value, Keys::kAll) != said)
-      return reader_.report(
-          "duplicate-key", entry.where, path,
-          fmt::format("'{}' and '{}' are the same key with different values", earlier->key, entry.key), "keep one");
+      return void(reader_.refuse("duplicate-key", path, entry.where)
+                      .says("'{}' and '{}' are the same key with different values", earlier->key, entry.key)
+                      .hint("keep one"));
     if (!field.check) return;
     if (const auto reason = field.check(value); !reason.empty())
-      reader_.report("bad-value", entry.value.where, path,
-                     fmt::format("{} {}, got {}", path, reason, kind_name(entry.value)), std::string(field.doc));
+      reader_.refuse("bad-value", path, entry.value.where)
+          .says("{} {}, got {}", path, reason, kind_name(entry.value))
+          .hint(std::string(field.doc));
   }
 
   /// Records the locations of the keys in a mapping that has no field table.
@@ -271,19 +274,20 @@ class SectionReading {
     for (const auto& [key, alternative, choice_key] : elsewhere_)
       if (key == entry.key) {
         if (unsure_) return;  // the choice itself was invalid and has been reported
-        return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
-                              fmt::format("it belongs to {}: {}", choice_key, alternative));
+        return void(reader_.refuse("unknown-key", path, entry.where)
+                        .says("'{}' is not an option here", path)
+                        .hint("it belongs to {}: {}", choice_key, alternative));
       }
     // The most common mistake is to write a key one level too high.
     for (const auto& [field, section] : slots_) {
       const auto& type = field->type->inner != nullptr ? field->type->inner() : *field->type;
       if (field->form == FieldInfo::Form::kKey && type.fields != nullptr &&
           std::ranges::any_of(type.fields(), [&](const FieldInfo& row) { return names(row, entry.key); }))
-        return reader_.report("unknown-key", entry.where, path, fmt::format("'{}' is not an option here", path),
-                              fmt::format("it belongs under {}", join_path(path_, field->key)));
+        return void(reader_.refuse("unknown-key", path, entry.where)
+                        .says("'{}' is not an option here", path)
+                        .hint("it belongs under {}", join_path(path_, field->key)));
     }
-    reader_.report("unknown-key", entry.where, path, fmt::format("unknown key '{}'", path),
-                   suggestion(entry.key, known_));
+    reader_.refuse("unknown-key", path, entry.where).says("unknown key '{}'", path).hint(suggestion(entry.key, known_));
   }
 
   struct Elsewhere {
@@ -365,8 +369,9 @@ int read_word(Reader& reader, const Node& node, const std::string& path, const s
   if (node.kind != Node::Kind::kScalar || node.is_null())
     reader.mismatch(node, path, enum_type_name(names), "write one of these words");
   else
-    reader.report("bad-value", node.where, path, fmt::format("'{}' is not a valid {}", shortened(node.text), path),
-                  word_advice(node.text, names));
+    reader.refuse("bad-value", path, node.where)
+        .says("'{}' is not a valid {}", shortened(node.text), path)
+        .hint(word_advice(node.text, names));
   return -1;
 }
 
@@ -399,8 +404,9 @@ void read_choice(Reader& reader, const Node& node, const std::string& path, void
   } else if (chosen >= choice.alternatives.size()) {
     std::vector<std::string_view> native;
     for (const auto& alternative : choice.alternatives) native.push_back(alternative.name);
-    return reader.report("missing-key", node.where, join_path(path, choice.key),
-                         fmt::format("{} needs '{}'", path, choice.key), "known: " + join(native));
+    return void(reader.refuse("missing-key", join_path(path, choice.key), node.where)
+                    .says("{} needs '{}'", path, choice.key)
+                    .hint("known: " + join(native)));
   }
   const Alternative& alternative = choice.alternatives[chosen];
   if (const auto* entry = node.find(choice.key); entry != nullptr && !alternative.plan_only.empty())
@@ -426,25 +432,6 @@ void read_map(Reader& reader, const Node& node, const std::string& path,
 }
 
 }  // namespace detail
-
-const Origins::Origin* Origins::find(const std::string& path) const {
-  const auto found = origins_.find(path);
-  return found == origins_.end() ? nullptr : &found->second;
-}
-
-SourceLocation Origins::nearest(std::string path) const {
-  while (!path.empty()) {
-    if (const auto* origin = find(path)) return origin->where;
-    const auto dot = path.rfind('.');
-    path.resize(dot == std::string::npos ? 0 : dot);
-  }
-  return {file_, 1, 1};
-}
-
-void Reader::report(std::string id, const SourceLocation& where, const std::string& path, std::string message,
-                    std::string help) {
-  problems_.push_back({std::move(id), std::move(message), std::move(help), where, path});
-}
 
 namespace {
 
@@ -475,10 +462,9 @@ const TypeWords& type_words(std::string_view type_name) {
 void Reader::mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help) {
   const auto& [start, article, how] = type_words(type_name);
   if (help.empty() && type_name == "mapping" && node.kind == Node::Kind::kScalar) help = colon_advice(node.text);
-  report("bad-type", node.where, path,
-         fmt::format("{} must be {}{}, got {}", path.empty() ? "a recipe" : path, article, type_name,
-                     detail::kind_name(node)),
-         help.empty() ? std::string(how) : std::move(help));
+  refuse("bad-type", path, node.where)
+      .says("{} must be {}{}, got {}", path.empty() ? "a recipe" : path, article, type_name, detail::kind_name(node))
+      .hint(help.empty() ? std::string(how) : std::move(help));
 }
 
 void Reader::note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where) {
@@ -491,10 +477,6 @@ void Reader::note_unsupported(const std::string& path, std::string reason, const
 
 void Reader::note_origin(const std::string& path, const Node& node, const SourceLocation& where) {
   origins_.add(path, {where, node.kind == Node::Kind::kScalar ? node.written : std::string()});
-}
-
-std::string join_path(const std::string& path, std::string_view key) {
-  return path.empty() ? std::string(key) : path + "." + std::string(key);
 }
 
 }  // namespace automodel::config

@@ -2,11 +2,10 @@
 // have no effect.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
-#include "base/diagnostic.h"
+#include "base/problems.h"
 #include "config/node.h"
 #include "config/types.h"
 
@@ -19,24 +18,8 @@ struct IgnoredKey {
   SourceLocation where;
 };
 
-/// Where each recipe key was set, by dotted path.
-class Origins {
- public:
-  struct Origin {
-    SourceLocation where;
-    std::string written;  ///< of a scalar, before environment substitution
-  };
-  void add(const std::string& path, Origin origin) { origins_[path] = std::move(origin); }
-  const Origin* find(const std::string& path) const;
-  /// The location of `path`, or of its nearest ancestor that was given, or just the file.
-  SourceLocation nearest(std::string path) const;
-  void set_file(std::string file) { file_ = std::move(file); }
-  const std::string& file() const { return file_; }
-
- private:
-  std::string file_ = {};
-  std::map<std::string, Origin> origins_ = {};
-};
+using automodel::join_path;
+using automodel::Origins;
 
 class Reader {
  public:
@@ -49,8 +32,9 @@ class Reader {
     type_of<T>().read(*this, node, path, &out);
   }
 
-  void report(std::string id, const SourceLocation& where, const std::string& path, std::string message,
-              std::string help);
+  Diagnostic& refuse(ProblemId id, const std::string& path, const SourceLocation& where) {
+    return problems_.add(id, path).at(where);
+  }
   /// "`path` must be TYPE, got 'text'".
   void mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help = "");
   void note_ignored(const std::string& path, std::string_view reason, const SourceLocation& where);
@@ -65,8 +49,5 @@ class Reader {
   std::vector<IgnoredKey>& ignored_;
   std::vector<IgnoredKey>& unsupported_;
 };
-
-/// "a.b" and "c" give "a.b.c"; an empty path gives "c".
-std::string join_path(const std::string& path, std::string_view key);
 
 }  // namespace automodel::config

@@ -15,15 +15,6 @@
 namespace automodel::config {
 namespace {
 
-/// Adds problems whose keys are relative to section `prefix`, making the keys absolute and filling in their locations.
-void add_located(LoadedRecipe& loaded, Diagnostics& list, Diagnostics problems, const std::string& prefix) {
-  for (auto& problem : problems) {
-    problem.key = join_path(prefix, problem.key);
-    problem.where = loaded.origins.nearest(problem.key);
-    list.push_back(std::move(problem));
-  }
-}
-
 /// `distributed._target_` selects the strategy if `distributed.strategy` is absent. Done on the tree, because the
 /// strategy decides which keys the section has.
 void apply_manager_class(Node& root, Diagnostics& problems) {
@@ -53,17 +44,18 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
     if (std::find(alternative.names.begin(), alternative.names.end(), strategy->value.text) !=
             alternative.names.end() &&
         alternative.name != wanted)
-      problems.push_back({"strategy-conflict",
-                          fmt::format("distributed._target_ {} means strategy '{}', but distributed.strategy is '{}'",
-                                      text, wanted, strategy->value.text),
-                          "remove one of the two", target->value.where, "distributed._target_"});
+      problems.add("strategy-conflict", "distributed._target_")
+          .says("distributed._target_ {} means strategy '{}', but distributed.strategy is '{}'", text, wanted,
+                strategy->value.text)
+          .hint("remove one of the two")
+          .at(target->value.where);
 }
 
 /// Keys of one section that set keys of another: mesh sizes under Megatron Core's names, and settings that another
 /// switch requires.
 class Resolution {
  public:
-  explicit Resolution(LoadedRecipe& loaded) : loaded_(loaded) {}
+  Resolution(LoadedRecipe& loaded, Problems& problems) : loaded_(loaded), problems_(problems) {}
 
   void run() {
     auto& d = loaded_.recipe.distributed();
@@ -78,17 +70,19 @@ class Resolution {
     if (auto* fsdp = std::get_if<FSDP2Config>(&d.strategy());
         fsdp != nullptr && fsdp->enable_async_tensor_parallel() && !fsdp->sequence_parallel()) {
       fsdp->sequence_parallel = true;
-      warn("sequence-parallel", "distributed.enable_async_tensor_parallel",
-           "enable_async_tensor_parallel turns on sequence_parallel: only tokens that are sharded over tp ranks can be "
-           "gathered during a matmul",
-           "set distributed.sequence_parallel: true");
+      problems_.warn("sequence-parallel", "distributed.enable_async_tensor_parallel")
+          .says(
+              "enable_async_tensor_parallel turns on sequence_parallel: only tokens that are sharded over tp ranks can "
+              "be "
+              "gathered during a matmul")
+          .hint("set distributed.sequence_parallel: true");
     }
     const auto& e = loaded_.recipe.dist_env->backend();
     if (e && d.backend() && *e != Backend::kAuto && *d.backend() != Backend::kAuto && *e != *d.backend())
-      refuse("backend-conflict", "distributed.backend",
-             fmt::format("distributed.backend is {}, but dist_env.backend is {}", *to_dict(*d.backend()).string(),
-                         *to_dict(*e).string()),
-             "remove one of the two");
+      problems_.refuse("backend-conflict", "distributed.backend")
+          .says("distributed.backend is {}, but dist_env.backend is {}", *to_dict(*d.backend()).string(),
+                *to_dict(*e).string())
+          .hint("remove one of the two");
   }
 
  private:
@@ -100,21 +94,15 @@ class Resolution {
     } else if (!given(here) || !ours()) {
       ours = megatron();
     } else if (*ours() != megatron()) {
-      refuse("size-conflict", there, fmt::format("{} is {}, but {} is {}", there, megatron(), here, *ours()),
-             "remove one of the two");
+      problems_.refuse("size-conflict", there)
+          .says("{} is {}, but {} is {}", there, megatron(), here, *ours())
+          .hint("remove one of the two");
     }
   }
   bool given(const std::string& key) const { return loaded_.origins.find(key) != nullptr; }
-  void refuse(std::string id, std::string key, std::string message, std::string help) {
-    const auto where = loaded_.origins.nearest(key);
-    loaded_.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
-  }
-  void warn(std::string id, std::string key, std::string message, std::string help) {
-    const auto where = loaded_.origins.nearest(key);
-    loaded_.warnings.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
-  }
 
   LoadedRecipe& loaded_;
+  Problems& problems_;
 };
 
 constexpr std::array kIgnoredValues = {
@@ -138,61 +126,73 @@ void note_ignored_values(LoadedRecipe& loaded) {
 }
 
 /// Checks rules across sections that depend only on the recipe.
-void check_recipe(LoadedRecipe& loaded) {
+void check_recipe(LoadedRecipe& loaded, Problems& problems) {
   const Recipe& recipe = loaded.recipe;
-  add_located(loaded, loaded.problems, check(recipe.distributed()), "distributed");
-  if (recipe.freeze_config()) add_located(loaded, loaded.problems, check(*recipe.freeze_config()), "freeze_config");
-  if (recipe.peft()) add_located(loaded, loaded.problems, check(*recipe.peft()), "peft");
-  if (recipe.quantization()) add_located(loaded, loaded.problems, check(*recipe.quantization()), "quantization");
-  const auto refuse = [&](std::string id, std::string key, std::string message, std::string help) {
-    const auto where = loaded.origins.nearest(key);
-    loaded.problems.push_back({std::move(id), std::move(message), std::move(help), where, std::move(key)});
-  };
+  problems.refuse_all(check(recipe.distributed()), "distributed");
+  if (recipe.freeze_config()) problems.refuse_all(check(*recipe.freeze_config()), "freeze_config");
+  if (recipe.peft()) problems.refuse_all(check(*recipe.peft()), "peft");
+  if (recipe.quantization()) problems.refuse_all(check(*recipe.quantization()), "quantization");
   if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() && !recipe.model()->config() &&
       recipe.model()->target() != ModelTarget::kGpt2)
-    refuse("missing-key", "model", "model needs pretrained_model_name_or_path or config",
-           "a folder with config.json, or inline Hugging Face keys under model.config");
+    problems.refuse("missing-key", "model")
+        .says("model needs pretrained_model_name_or_path or config")
+        .hint("a folder with config.json, or inline Hugging Face keys under model.config");
   else if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() &&
            recipe.model()->target() == ModelTarget::kFromPretrained)
-    refuse("missing-key", "model._target_", "model._target_ is from_pretrained, but no pretrained model is named",
-           "add model.pretrained_model_name_or_path; for random weights: _target_: "
-           "nemo_automodel.NeMoAutoModelForCausalLM.from_config");
+    problems.refuse("missing-key", "model._target_")
+        .says("model._target_ is from_pretrained, but no pretrained model is named")
+        .hint(
+            "add model.pretrained_model_name_or_path; for random weights: _target_: "
+            "nemo_automodel.NeMoAutoModelForCausalLM.from_config");
   if (recipe.checkpoint->restore_from() && recipe.checkpoint->resume() == ResumeMode::kNever)
-    refuse("bad-value", "checkpoint.resume",
-           fmt::format("checkpoint.resume is never, but checkpoint.restore_from names '{}'",
-                       *recipe.checkpoint->restore_from()),
-           "remove one of the two");
+    problems.refuse("bad-value", "checkpoint.resume")
+        .says("checkpoint.resume is never, but checkpoint.restore_from names '{}'", *recipe.checkpoint->restore_from())
+        .hint("remove one of the two");
   if (const auto* sgd = std::get_if<SgdConfig>(&recipe.optimizer());
       sgd != nullptr && sgd->nesterov() && (sgd->momentum() <= 0 || sgd->dampening() != 0))
-    refuse("bad-value", "optimizer.nesterov", "nesterov needs momentum above 0 and dampening 0",
-           "for example optimizer.momentum: 0.9, without dampening");
+    problems.refuse("bad-value", "optimizer.nesterov")
+        .says("nesterov needs momentum above 0 and dampening 0")
+        .hint("for example optimizer.momentum: 0.9, without dampening");
   if (const auto* muon = std::get_if<MuonConfig>(&recipe.optimizer()); muon != nullptr && muon->ns_steps() >= 100)
-    refuse("bad-value", "optimizer.ns_steps", fmt::format("ns_steps is {}", muon->ns_steps()),
-           "must be below 100, as in torch.optim.Muon; 5 is usual");
+    problems.refuse("bad-value", "optimizer.ns_steps")
+        .says("ns_steps is {}", muon->ns_steps())
+        .hint("must be below 100, as in torch.optim.Muon; 5 is usual");
   if (!recipe.model())
-    refuse("missing-key", "model", "the recipe has no model",
-           "add 'model:' with config or pretrained_model_name_or_path");
+    problems.refuse("missing-key", "model")
+        .says("the recipe has no model")
+        .hint("add 'model:' with config or pretrained_model_name_or_path");
   const auto& format = recipe.checkpoint->model_save_format();
   if (format != "torch_save" && format != "safetensors")
-    refuse("bad-value", "checkpoint.model_save_format", fmt::format("checkpoints cannot be written as '{}'", format),
-           "safetensors is the only format");
+    problems.refuse("bad-value", "checkpoint.model_save_format")
+        .says("checkpoints cannot be written as '{}'", format)
+        .hint("safetensors is the only format");
   const auto& faults = recipe.fault_tolerance();
   const auto needs_checkpoint = [&](BadStepAction action, const std::string& key) {
     if (action == BadStepAction::kRollback && !recipe.checkpoint->enabled())
-      refuse("bad-value", key, "rollback needs checkpoints, but none are written",
-             "set checkpoint.enabled: true, or choose skip or stop");
+      problems.refuse("bad-value", key)
+          .says("rollback needs checkpoints, but none are written")
+          .hint("set checkpoint.enabled: true, or choose skip or stop");
   };
   needs_checkpoint(faults.on_non_finite(), "fault_tolerance.on_non_finite");
   if (faults.loss_spike()) needs_checkpoint(faults.loss_spike()->action(), "fault_tolerance.loss_spike.action");
   if (faults.slow_rank() && faults.slow_rank()->factor() <= 1)
-    refuse("bad-value", "fault_tolerance.slow_rank.factor",
-           fmt::format("with a factor of {}, ordinary ranks count as slow", faults.slow_rank()->factor()),
-           "must be greater than 1; 1.5 is usual");
+    problems.refuse("bad-value", "fault_tolerance.slow_rank.factor")
+        .says("with a factor of {}, ordinary ranks count as slow", faults.slow_rank()->factor())
+        .hint("must be greater than 1; 1.5 is usual");
   if (faults.loss_spike() && faults.loss_spike()->factor() <= 1)
-    refuse("bad-value", "fault_tolerance.loss_spike.factor",
-           fmt::format("with a factor of {}, ordinary losses count as spikes", faults.loss_spike()->factor()),
-           "must be greater than 1; 2 is usual");
+    problems.refuse("bad-value", "fault_tolerance.loss_spike.factor")
+        .says("with a factor of {}, ordinary losses count as spikes", faults.loss_spike()->factor())
+        .hint("must be greater than 1; 2 is usual");
   note_ignored_values(loaded);
+}
+
+/// Rules across sections; `whole`: the recipe could be read, so that rules about what it lacks apply.
+void check_sections(LoadedRecipe& loaded, bool whole) {
+  Problems found(loaded.origins);
+  Resolution(loaded, found).run();
+  if (whole) check_recipe(loaded, found);
+  std::ranges::move(found.problems(), std::back_inserter(loaded.problems));
+  std::ranges::move(found.warnings(), std::back_inserter(loaded.warnings));
 }
 
 }  // namespace
@@ -227,12 +227,11 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   apply_manager_class(root, loaded.problems);
   Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);
   if (root.is_null())
-    loaded.problems.push_back({"missing-key", "the recipe is empty", "see recipes/quickstart.yaml", {path, 1, 1}, ""});
+    loaded.problems.add("missing-key").says("the recipe is empty").hint("see recipes/quickstart.yaml").at({path, 1, 1});
   else
     reader.read(root, "", loaded.recipe);
   const bool structural = !loaded.problems.empty();
-  Resolution(loaded).run();
-  if (!root.is_null() && (!structural || root.kind == Node::Kind::kMap)) check_recipe(loaded);
+  check_sections(loaded, !root.is_null() && (!structural || root.kind == Node::Kind::kMap));
   std::stable_sort(loaded.problems.begin(), loaded.problems.end(), [](const Diagnostic& a, const Diagnostic& b) {
     return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);
   });
@@ -244,11 +243,10 @@ LoadedRecipe load_recipe(const std::string& path, std::span<const Override> over
   if (!file.problem.empty()) {
     LoadedRecipe loaded;
     loaded.path = path;
-    loaded.problems.push_back({file.too_large ? "yaml-syntax" : "missing-file",
-                               fmt::format("recipe '{}' cannot be read: {}", path, file.problem),
-                               "give the path of a YAML file",
-                               {path, 0, 0},
-                               ""});
+    loaded.problems.add(file.too_large ? ProblemId("yaml-syntax") : ProblemId("missing-file"))
+        .says("recipe '{}' cannot be read: {}", path, file.problem)
+        .hint("give the path of a YAML file")
+        .at({path, 0, 0});
     return loaded;
   }
   return read_recipe(std::move(file.text), path, overrides, environment);
@@ -275,8 +273,7 @@ LoadedRecipe changed(const LoadedRecipe& recipe, const std::function<void(Recipe
     out.overrides.push_back(std::move(each));
   }
   out.warnings.clear();  // the rules run again below
-  Resolution(out).run();
-  check_recipe(out);
+  check_sections(out, true);
   return out;
 }
 

@@ -54,11 +54,10 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
   const auto found =
       std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
   if (found == kModels.end()) return false;
-  problems.push_back(
-      {"other-recipe",
-       fmt::format("'{}' is for {}; only next-token prediction with language models is supported", text, found->what),
-       "this program cannot run it, also under another model class; NeMo AutoModel does", target->value.where,
-       "model._target_"});
+  problems.add("other-recipe", "model._target_")
+      .says("'{}' is for {}; only next-token prediction with language models is supported", text, found->what)
+      .hint("this program cannot run it, also under another model class; NeMo AutoModel does")
+      .at(target->value.where);
   return true;
 }
 
@@ -75,11 +74,10 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto purpose = other_purpose(value->text);
   if (purpose.empty()) return false;
-  problems.push_back({"other-recipe",
-                      fmt::format("'{}' is for {}; only next-token prediction with language models is supported",
-                                  value->text, purpose),
-                      "this program cannot run it, also under another recipe class; NeMo AutoModel does", value->where,
-                      "recipe"});
+  problems.add("other-recipe", "recipe")
+      .says("'{}' is for {}; only next-token prediction with language models is supported", value->text, purpose)
+      .hint("this program cannot run it, also under another recipe class; NeMo AutoModel does")
+      .at(value->where);
   return true;
 }
 

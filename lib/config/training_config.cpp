@@ -32,8 +32,9 @@ void read_signals(Reader& reader, const Node& node, const std::string& path, voi
     }
     std::vector<std::string_view> names;
     for (const auto& [name, number] : kSignals) names.push_back(name);
-    reader.report("bad-value", item.where, path, fmt::format("{} must name a signal, got '{}'", path, item.text),
-                  suggestion(item.text, names));
+    reader.refuse("bad-value", path, item.where)
+        .says("{} must name a signal, got '{}'", path, item.text)
+        .hint(suggestion(item.text, names));
   };
   if (node.kind == Node::Kind::kList)
     for (const auto& item : node.items) add(item);
@@ -55,7 +56,7 @@ void read_trace(Reader& reader, const Node& node, const std::string& path, void*
   reader.read(node, path, choice.steps);
   for (const auto step : choice.steps)
     if (step < 0)
-      reader.report("bad-value", node.where, path, fmt::format("{} is not a step", step), "steps count from 0");
+      reader.refuse("bad-value", path, node.where).says("{} is not a step", step).hint("steps count from 0");
 }
 
 }  // namespace

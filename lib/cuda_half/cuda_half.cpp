@@ -32,7 +32,7 @@ struct Loaded {
 };
 
 Loaded lacking(std::string message, std::string help) {
-  return {nullptr, Diagnostic{"no-cuda-half", std::move(message), std::move(help), {}, "device"}};
+  return {nullptr, Diagnostic{"no-cuda-half"}.says(std::move(message)).hint(std::move(help)).of("device")};
 }
 
 /// The build stamp embedded in `file`; empty if there is none.

@@ -266,11 +266,9 @@ bool load_agent_rows(const config::AgentChatDatasetConfig& config, BuilderParts&
   const auto& name = config.dataset_name();
   const auto& paths = config.paths().paths;
   if (name.has_value() != paths.empty()) {
-    problems.push_back({"missing-key",
-                        "exactly one of dataset_name and path says where the rows are",
-                        "dataset_name: a repository; path: JSON files",
-                        {},
-                        parts.context.key + ".dataset_name"});
+    problems.add("missing-key", parts.context.key + ".dataset_name")
+        .says("exactly one of dataset_name and path says where the rows are")
+        .hint("dataset_name: a repository; path: JSON files");
     return false;
   }
   if (name)
@@ -293,7 +291,7 @@ std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig
                             .mask_reasoning = config.mask_reasoning_content(),
                             .last_turn = config.train_on_last_turn_only()};
   if (config.filter_overlong() && !config.seq_length())
-    problems.push_back({"missing-key", "filter_overlong needs a length", "set seq_length", {}, key + ".seq_length"});
+    problems.add("missing-key", key + ".seq_length").says("filter_overlong needs a length").hint("set seq_length");
   auto chat = needed_chat(parts, config.chat_template(), "conversations", problems);
   if (!load_agent_rows(config, parts, problems) || problems.size() > before) return nullptr;
   if (config.filter_no_assistant()) drop_without_assistant(parts);

@@ -29,7 +29,7 @@ bool BadRows::finish(Diagnostics& problems) {
     if (same) {
       first_[0].message = fmt::format("none of {} rows can be used: {}", count_, first_[0].message);
       first_[0].help = "the rows are of another kind than the section says";
-      first_.resize(1);
+      first_.erase(first_.begin() + 1, first_.end());
     }
     std::string said;  // consecutive problems with the same help print it once
     for (auto& problem : first_) {
@@ -40,13 +40,11 @@ bool BadRows::finish(Diagnostics& problems) {
       problems.push_back(std::move(problem));
     }
     if ((others > 0 && !same) || allowed_ > 0)
-      problems.push_back({"bad-row",
-                          others > 0 ? fmt::format("{} further rows have problems", others)
-                                     : fmt::format("{} rows have problems", count_),
-                          allowed_ > 0 ? fmt::format("max_bad_rows allows {}", allowed_)
-                                       : "the first ones are listed above; max_bad_rows leaves some out",
-                          {},
-                          key_});
+      problems.add("bad-row", key_)
+          .says(others > 0 ? fmt::format("{} further rows have problems", others)
+                           : fmt::format("{} rows have problems", count_))
+          .hint(allowed_ > 0 ? fmt::format("max_bad_rows allows {}", allowed_)
+                             : "the first ones are listed above; max_bad_rows leaves some out");
     return false;
   }
   if (!quiet_) {

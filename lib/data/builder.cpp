@@ -42,14 +42,11 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
     if (const auto found = find_beside(path, parts.context.recipe_folder))
       files.push_back(*found);
     else
-      problems.push_back({"missing-file",
-                          fmt::format("there is no file '{}'", path),
-                          "looked beside the recipe and in the working directory",
-                          {},
-                          key});
+      problems.add("missing-file", key)
+          .says("there is no file '{}'", path)
+          .hint("looked beside the recipe and in the working directory");
   }
-  if (paths.empty())
-    problems.push_back({"missing-key", path_key + " names no data", "files, or a repository", {}, key});
+  if (paths.empty()) problems.add("missing-key", key).says(path_key + " names no data").hint("files, or a repository");
   if (problems.size() > before) return false;
   auto loaded = rows::load_split_of(files,
                                     {.path = fmt::format("{}", fmt::join(paths, ", ")),
@@ -71,11 +68,9 @@ std::unique_ptr<const ChatFormat> needed_chat(const BuilderParts& parts, const s
   const std::size_t before = problems.size();
   auto chat = ChatFormat::open(parts.tokenizer, source, parts.context, problems);
   if (!chat && problems.size() == before)
-    problems.push_back({"missing-key",
-                        what + " need a chat template, and the tokenizer has none",
-                        "set chat_template to a Jinja file",
-                        {},
-                        parts.context.key + ".chat_template"});
+    problems.add("missing-key", parts.context.key + ".chat_template")
+        .says(what + " need a chat template, and the tokenizer has none")
+        .hint("set chat_template to a Jinja file");
   return chat;
 }
 

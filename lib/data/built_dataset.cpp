@@ -105,7 +105,7 @@ class BuiltOpening {
   }
 
   void add(Builder& builder, std::int64_t row, BadRows& bad, TokenStoreWriter& out) const {
-    Diagnostic problem{"bad-row", "", "max_bad_rows leaves such rows out", {}, context_.key};
+    auto problem = Diagnostic{"bad-row"}.hint("max_bad_rows leaves such rows out").of(context_.key);
     BuiltRow built;
     try {
       built = builder.build(row);
@@ -150,12 +150,10 @@ class BuiltOpening {
       for (const std::int32_t label : store.labels(row)) labels += read_label(label) == kIgnoredLabel ? 0 : 1;
     }
     if (labels == 0 && context_.rejected == nullptr) {
-      problems_.push_back({"empty-data",
-                           store.rows() == 0 ? "there is no row" : "no row has a label that counts",
-                           store.rows() == 0 ? "the files are empty, or every row was left out"
-                                             : "a longer seq_length, or rows with answers",
-                           {},
-                           context_.key});
+      problems_.add("empty-data", context_.key)
+          .says(store.rows() == 0 ? "there is no row" : "no row has a label that counts")
+          .hint(store.rows() == 0 ? "the files are empty, or every row was left out"
+                                  : "a longer seq_length, or rows with answers");
       return nullptr;
     }
     const std::int64_t multiple = builder.common_multiple();

@@ -71,8 +71,10 @@ class ChatLoading {
         good.push_back(i);
       } catch (const rows::RowError& error) {
         if (config_.skip_invalid_samples()) continue;
-        problems_.push_back({"bad-row", error.what(), "skip_invalid_samples: true leaves such lines out", error.where,
-                             parts_.context.key});
+        problems_.add("bad-row", parts_.context.key)
+            .says(error.what())
+            .hint("skip_invalid_samples: true leaves such lines out")
+            .at(error.where);
         return false;
       }
     }
@@ -105,11 +107,9 @@ class ChatLoading {
       order.assign(order.begin() + from, order.begin() + to);
     }
     if (order.empty()) {
-      problems_.push_back({"empty-data",
-                           fmt::format("split '{}' has no rows: there are {}", split, size),
-                           "a slice lies within the split",
-                           {},
-                           parts_.context.key + ".split"});
+      problems_.add("empty-data", parts_.context.key + ".split")
+          .says("split '{}' has no rows: there are {}", split, size)
+          .hint("a slice lies within the split");
       return false;
     }
     parts_.rows.rows = rows::select(std::move(parts_.rows.rows), order);

@@ -62,16 +62,14 @@ std::optional<std::string> template_source(const std::string& source, const Data
   const auto place = find_beside(source, context.recipe_folder);
   std::error_code error;
   if (!place || !std::filesystem::is_regular_file(*place, error)) {
-    problems.push_back({"missing-file",
-                        fmt::format("there is no chat template '{}'", source),
-                        "name a file in Jinja or JSON, or write the template itself",
-                        {},
-                        key});
+    problems.add("missing-file", key)
+        .says("there is no chat template '{}'", source)
+        .hint("name a file in Jinja or JSON, or write the template itself");
     return std::nullopt;
   }
   auto [text, problem, too_large] = file_text(*place, kMostTemplateFile);
   if (!problem.empty()) {
-    problems.push_back({"bad-template", fmt::format("'{}' cannot be read: {}", place->native(), problem), "", {}, key});
+    problems.add("bad-template", key).says("'{}' cannot be read: {}", place->native(), problem);
     return std::nullopt;
   }
   const auto document = nlohmann::json::parse(text, nullptr, false);

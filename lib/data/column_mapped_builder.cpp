@@ -96,7 +96,7 @@ class ColumnMappedBuilder final : public RowBuilder {
 void check_mapping(const std::map<std::string, std::string>& mapping, const std::string& key, Diagnostics& problems) {
   constexpr std::array<std::string_view, 3> kParts = {"context", "question", "answer"};
   const auto refuse = [&](std::string message, std::string help) {
-    problems.push_back({"bad-value", std::move(message), std::move(help), {}, key});
+    problems.add("bad-value", key).says(std::move(message)).hint(std::move(help));
   };
   for (const auto& [part, column] : mapping)
     if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
@@ -133,11 +133,9 @@ std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDa
   if (const auto& limit = config.limit_dataset_samples()) {
     const std::int64_t size = parts.rows.rows->size();
     if (*limit > size) {
-      problems.push_back({"bad-value",
-                          fmt::format("limit_dataset_samples {} is more than the {} rows", *limit, size),
-                          fmt::format("at most {}", size),
-                          {},
-                          key + ".limit_dataset_samples"});
+      problems.add("bad-value", key + ".limit_dataset_samples")
+          .says("limit_dataset_samples {} is more than the {} rows", *limit, size)
+          .hint("at most {}", size);
       return nullptr;
     }
     keep_first(parts, *limit);

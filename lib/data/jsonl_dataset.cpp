@@ -82,11 +82,9 @@ class Opening {
       if (found != known.end())
         *found->second = column;
       else
-        problems_.push_back({"bad-value",
-                             fmt::format("column_mapping knows no '{}'", name),
-                             suggestion(name, {"prompt", "response", "messages"}),
-                             {},
-                             context_.key + ".column_mapping"});
+        problems_.add("bad-value", context_.key + ".column_mapping")
+            .says("column_mapping knows no '{}'", name)
+            .hint(suggestion(name, {"prompt", "response", "messages"}));
     }
   }
 
@@ -96,18 +94,14 @@ class Opening {
                           ? config_.tokenizer()
                           : std::optional(context_.model_folder.native());
     if (!name) {
-      problems_.push_back(
-          {"missing-key", "jsonl needs a tokenizer", "a folder with tokenizer.json, or bytes", {}, key});
+      problems_.add("missing-key", key).says("jsonl needs a tokenizer").hint("a folder with tokenizer.json, or bytes");
       return;
     }
     tokenizer_ = data::open_tokenizer(*name, context_.recipe_folder, key, problems_);
     if (tokenizer_ && context_.vocab_size && tokenizer_->vocab_size() > *context_.vocab_size) {
-      problems_.push_back({"token-out-of-range",
-                           fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(),
-                                       *context_.vocab_size),
-                           fmt::format("the model's vocab_size must be at least {}", tokenizer_->vocab_size()),
-                           {},
-                           key});
+      problems_.add("token-out-of-range", key)
+          .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), *context_.vocab_size)
+          .hint("the model's vocab_size must be at least {}", tokenizer_->vocab_size());
     }
   }
 
@@ -120,8 +114,7 @@ class Opening {
       const fs::path found = fs::is_regular_file(beside, error) ? beside : fs::path(*path);
       auto read = file_text(found, tokenizer::TemplateBudget::kMostSource);
       if (!read.problem.empty()) {
-        problems_.push_back(
-            {"missing-file", fmt::format("there is no chat template '{}'", *path), "name a file in Jinja", {}, key});
+        problems_.add("missing-file", key).says("there is no chat template '{}'", *path).hint("name a file in Jinja");
         return;
       }
       template_ = std::move(read.text);
@@ -130,11 +123,9 @@ class Opening {
       template_ = tokenizer_->folder()->chat_template();
     }
     if (template_ && tokenizer_->folder() == nullptr)
-      problems_.push_back({"bad-value",
-                           "a chat template needs a tokenizer with special tokens",
-                           "name a folder with tokenizer.json",
-                           {},
-                           key});
+      problems_.add("bad-value", key)
+          .says("a chat template needs a tokenizer with special tokens")
+          .hint("name a folder with tokenizer.json");
     else if (template_)
       chat_ = tokenizer::ChatTemplate::parse(*template_, file, problems_);
   }
@@ -166,11 +157,10 @@ class Opening {
       const std::string_view row = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), row.size() + 1));
       if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      Diagnostic problem{"bad-row",
-                         "",
-                         "a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}",
-                         {path.native(), line, 1},
-                         context_.key};
+      auto problem = Diagnostic{"bad-row"}
+                         .hint("a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}")
+                         .at({path.native(), line, 1})
+                         .of(context_.key);
       if (auto found = encoder.encode(row, sample)) {
         problem.message = std::move(found->reason);
         if (!found->help.empty()) problem.help = std::move(found->help);
@@ -219,11 +209,9 @@ class Opening {
     for (std::int64_t row = 0; row < store.rows(); ++row)
       for (const std::int32_t label : store.labels(row)) labels += label == kIgnoredLabel ? 0 : 1;
     if (labels == 0) {
-      problems_.push_back({"empty-data",
-                           store.rows() == 0 ? "there is no row" : "no row has a label that counts",
-                           "a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}",
-                           {},
-                           context_.key + ".path"});
+      problems_.add("empty-data", context_.key + ".path")
+          .says(store.rows() == 0 ? "there is no row" : "no row has a label that counts")
+          .hint("a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}");
       return nullptr;
     }
     std::string summary = fmt::format("jsonl: {} rows, {} tokens, {} labels{}", store.rows(),

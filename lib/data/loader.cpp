@@ -24,12 +24,9 @@ SamplerOptions sampler_options(const config::DataloaderConfig& config, const Loa
   if (!options.training) {
     out.global_batch_size = out.local_batch_size * out.dp_size;
   } else if (config.batch_size() && *config.batch_size() != options.local_batch_size) {
-    problems.push_back({"bad-value",
-                        fmt::format("batch_size {} is not step_scheduler.local_batch_size {}", *config.batch_size(),
-                                    options.local_batch_size),
-                        fmt::format("leave it out, or write {}", options.local_batch_size),
-                        {},
-                        options.key + ".batch_size"});
+    problems.add("bad-value", options.key + ".batch_size")
+        .says("batch_size {} is not step_scheduler.local_batch_size {}", *config.batch_size(), options.local_batch_size)
+        .hint("leave it out, or write {}", options.local_batch_size);
   }
   return out;
 }
@@ -41,12 +38,10 @@ std::unique_ptr<Loader> Loader::make(std::shared_ptr<const Dataset> dataset, con
   const std::size_t before = problems.size();
   SamplerOptions sampling = sampler_options(config, options, problems);
   if (sampling.drop_last && dataset->size() < sampling.global_batch_size)
-    problems.push_back({"empty-data",
-                        fmt::format("drop_last leaves nothing of {} samples in global batches of {}", dataset->size(),
-                                    sampling.global_batch_size),
-                        "set drop_last: false, or make the global batch smaller",
-                        {},
-                        options.key + ".drop_last"});
+    problems.add("empty-data", options.key + ".drop_last")
+        .says("drop_last leaves nothing of {} samples in global batches of {}", dataset->size(),
+              sampling.global_batch_size)
+        .hint("set drop_last: false, or make the global batch smaller");
   if (problems.size() > before) return nullptr;
   if (config.group_by_length()) sampling.length = [dataset](std::int64_t sample) { return dataset->length(sample); };
   const Padding padding = dataset->padding();

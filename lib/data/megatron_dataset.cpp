@@ -43,11 +43,9 @@ std::optional<std::pair<double, double>> share_of(const config::MegatronDatasetC
                                                   Diagnostics& problems) {
   const auto part = std::find(kParts.begin(), kParts.end(), config.part());
   if (part == kParts.end()) {
-    problems.push_back({"bad-value",
-                        fmt::format("there is no part '{}'", config.part()),
-                        suggestion(config.part(), {kParts.begin(), kParts.end()}),
-                        {},
-                        key + ".splits_to_build"});
+    problems.add("bad-value", key + ".splits_to_build")
+        .says("there is no part '{}'", config.part())
+        .hint(suggestion(config.part(), {kParts.begin(), kParts.end()}));
     return std::nullopt;
   }
   if (!config.split()) return std::pair(0.0, 1.0);
@@ -67,11 +65,9 @@ std::optional<std::pair<double, double>> share_of(const config::MegatronDatasetC
   }
   const double sum = shares[0] + shares[1] + shares[2];
   if (!good || count != 3 || at <= text.size() || !(sum > 0) || !std::isfinite(sum)) {
-    problems.push_back({"bad-value",
-                        fmt::format("'{}' are not the shares of three parts", text),
-                        "three numbers, such as 900,50,50",
-                        {},
-                        key + ".split"});
+    problems.add("bad-value", key + ".split")
+        .says("'{}' are not the shares of three parts", text)
+        .hint("three numbers, such as 900,50,50");
     return std::nullopt;
   }
   const auto i = static_cast<std::size_t>(part - kParts.begin());
@@ -97,22 +93,19 @@ void add_prefix(const fs::path& prefix, std::pair<double, double> share, const s
     try {
       file->emplace(*name);
     } catch (const std::system_error& error) {
-      problems.push_back({"missing-file",
-                          fmt::format("'{}' cannot be read: {}", *name, error.code().message()),
-                          "Megatron's data are two files, .bin and .idx",
-                          {},
-                          key});
+      problems.add("missing-file", key)
+          .says("'{}' cannot be read: {}", *name, error.code().message())
+          .hint("Megatron's data are two files, .bin and .idx");
     }
   }
   if (!tokens || !index) return;
   std::string problem;
   const auto read = read_megatron_index(index->text(), tokens->text().size(), problem);
   if (!read) {
-    problems.push_back({"bad-index",
-                        fmt::format("'{}' cannot be used: {}", idx, problem),
-                        "the two files must be whole, and belong together",
-                        {idx, 0, 0},
-                        key});
+    problems.add("bad-index", key)
+        .says("'{}' cannot be used: {}", idx, problem)
+        .hint("the two files must be whole, and belong together")
+        .at({idx, 0, 0});
     return;
   }
   const auto documents = static_cast<double>(read->documents.size() - 1);
@@ -161,11 +154,9 @@ std::unique_ptr<Dataset> open_megatron(const config::MegatronDatasetConfig& conf
                                                    std::move(parts.spans), context.vocab_size);
   auto dataset = make_window_dataset(std::move(sequence), config.seq_length(), 0, summary);
   if (!dataset)
-    problems.push_back({"empty-data",
-                        fmt::format("there are less than two tokens in {}", summary),
-                        "a larger share in split, or other files",
-                        {},
-                        key});
+    problems.add("empty-data", key)
+        .says("there are less than two tokens in {}", summary)
+        .hint("a larger share in split, or other files");
   return dataset;
 }
 

@@ -22,11 +22,9 @@ std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config
     if (*config.dtype() == "uint16") headerless = TokenType::kUint16;
     if (*config.dtype() == "uint32") headerless = TokenType::kUint32;
     if (!headerless)
-      problems.push_back({"bad-value",
-                          fmt::format("tokens are not stored as '{}'", *config.dtype()),
-                          suggestion(*config.dtype(), {"uint16", "uint32"}),
-                          {},
-                          context.key + ".dtype"});
+      problems.add("bad-value", context.key + ".dtype")
+          .says("tokens are not stored as '{}'", *config.dtype())
+          .hint(suggestion(*config.dtype(), {"uint16", "uint32"}));
   }
   if (context.max_length && config.seq_length() > *context.max_length)
     problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
@@ -49,11 +47,10 @@ std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config
       problem = error.code().message();
     }
     if (!problem.empty())
-      problems.push_back({"bad-file",
-                          fmt::format("'{}' cannot be used: {}", source.path.native(), problem),
-                          "files without a header need dtype: uint16 or uint32",
-                          {source.path.native(), 0, 0},
-                          key});
+      problems.add("bad-file", key)
+          .says("'{}' cannot be used: {}", source.path.native(), problem)
+          .hint("files without a header need dtype: uint16 or uint32")
+          .at({source.path.native(), 0, 0});
   }
   if (problems.size() > before) return nullptr;
   const std::string summary =
@@ -62,8 +59,7 @@ std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config
       std::make_unique<MappedSequence>(std::move(files), std::move(names), std::move(spans), context.vocab_size);
   auto dataset = make_window_dataset(std::move(sequence), config.seq_length(), 0, summary);
   if (!dataset)
-    problems.push_back(
-        {"empty-data", fmt::format("there are less than two tokens in {}", summary), "name other files", {}, key});
+    problems.add("empty-data", key).says("there are less than two tokens in {}", summary).hint("name other files");
   return dataset;
 }
 

@@ -38,11 +38,9 @@ constexpr Open row() {
 template <auto& kTargets>
 std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTargets>&, const DatasetContext&,
                                       Diagnostics& problems) {
-  problems.push_back({"unsupported",
-                      fmt::format("'{}' is not read here", kTargets[0]),
-                      "automodel schema lists the kinds of data that are",
-                      {},
-                      "dataset._target_"});
+  problems.add("unsupported", "dataset._target_")
+      .says("'{}' is not read here", kTargets[0])
+      .hint("automodel schema lists the kinds of data that are");
   return nullptr;
 }
 template <auto& kTargets>
@@ -119,19 +117,16 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config
 
 void check_vocabulary(int vocab_size, const DatasetContext& context, Diagnostics& problems) {
   if (!context.vocab_size || vocab_size <= *context.vocab_size) return;
-  problems.push_back({"token-out-of-range",
-                      fmt::format("vocab_size {} is more than the model's {}", vocab_size, *context.vocab_size),
-                      fmt::format("vocab_size must be at most {}", *context.vocab_size),
-                      {},
-                      context.key + ".vocab_size"});
+  problems.add("token-out-of-range", context.key + ".vocab_size")
+      .says("vocab_size {} is more than the model's {}", vocab_size, *context.vocab_size)
+      .hint("vocab_size must be at most {}", *context.vocab_size);
 }
 
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key) {
-  return {"sequence-too-long",
-          fmt::format("sequences of {} tokens do not fit the model, which accepts {}", length, allowed),
-          fmt::format("at most {}", allowed),
-          {},
-          std::move(key)};
+  return Diagnostic{"sequence-too-long"}
+      .says("sequences of {} tokens do not fit the model, which accepts {}", length, allowed)
+      .hint("at most {}", allowed)
+      .of(std::move(key));
 }
 
 }  // namespace automodel::data

@@ -145,20 +145,16 @@ std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const c
     }
     ++dropped;
     if (config.drop_long_samples()) continue;
-    problems.push_back({"sequence-too-long",
-                        fmt::format("row {} has {} tokens, a pack takes {}", i + 1, padded, size),
-                        "a larger packed_sequence_size, or drop_long_samples: true",
-                        {},
-                        key + ".packed_sequence_size"});
+    problems.add("sequence-too-long", key + ".packed_sequence_size")
+        .says("row {} has {} tokens, a pack takes {}", i + 1, padded, size)
+        .hint("a larger packed_sequence_size, or drop_long_samples: true");
     return nullptr;
   }
   Packs packs = neat ? pack_evenly(kept, config) : pack_in_order(kept, config);
   if (packs.ends.empty()) {
-    problems.push_back({"empty-data",
-                        fmt::format("no row fits into {} tokens", size),
-                        "a larger packed_sequence_size",
-                        {},
-                        key + ".packed_sequence_size"});
+    problems.add("empty-data", key + ".packed_sequence_size")
+        .says("no row fits into {} tokens", size)
+        .hint("a larger packed_sequence_size");
     return nullptr;
   }
   for (const std::int64_t row : packs.rows) tokens += rows->length(row);

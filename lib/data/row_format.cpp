@@ -19,8 +19,9 @@ RowLengths row_lengths(const config::RowDatasetFields& fields, const std::string
   if (fields.padding() == config::SamplePadding::kMaxLength) {
     out.full = length;
     if (!length)
-      problems.push_back(
-          {"missing-key", "padding: max_length needs a length", "set seq_length", {}, key + ".seq_length"});
+      problems.add("missing-key", key + ".seq_length")
+          .says("padding: max_length needs a length")
+          .hint("set seq_length");
   }
   return out;
 }

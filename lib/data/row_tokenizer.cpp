@@ -20,24 +20,20 @@ fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetCon
                          Diagnostics& problems) {
   if (!source.path) {
     if (!context.model_folder.empty()) return context.model_folder;
-    problems.push_back({"missing-key",
-                        "the model has no folder to take the tokenizer from",
-                        "name a folder with tokenizer.json, or a model in the Hugging Face cache",
-                        {},
-                        key});
+    problems.add("missing-key", key)
+        .says("the model has no folder to take the tokenizer from")
+        .hint("name a folder with tokenizer.json, or a model in the Hugging Face cache");
     return {};
   }
   if (const auto local = find_beside(*source.path, context.recipe_folder)) return *local;
   if (const auto snapshot = rows::find_snapshot("models", *source.path, source.revision); !snapshot.empty())
     return snapshot;
-  problems.push_back(
-      {"missing-file",
-       fmt::format("there is no tokenizer '{}' here", *source.path),
-       fmt::format("looked for a folder beside the recipe and in the working directory, and for revision "
-                   "{} in the hub cache {}; nothing is downloaded",
-                   source.revision.value_or("main"), rows::hub_cache().native()),
-       {},
-       key});
+  problems.add("missing-file", key)
+      .says("there is no tokenizer '{}' here", *source.path)
+      .hint(
+          "looked for a folder beside the recipe and in the working directory, and for revision "
+          "{} in the hub cache {}; nothing is downloaded",
+          source.revision.value_or("main"), rows::hub_cache().native());
   return {};
 }
 

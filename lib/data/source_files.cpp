@@ -131,19 +131,15 @@ class Finder {
   void take(const fs::path& path, const fs::path& canonical, const Look& look) {
     if (!canonical.empty() && !seen_.insert(canonical.native()).second) return;
     if (look.error != 0) {
-      problems_.push_back({"missing-file",
-                           fmt::format("'{}' cannot be read: {}", path.native(), std::strerror(look.error)),
-                           "check the file and its permissions",
-                           {},
-                           key_});
+      problems_.add("missing-file", key_)
+          .says("'{}' cannot be read: {}", path.native(), std::strerror(look.error))
+          .hint("check the file and its permissions");
       return;
     }
     if (look.compressed) {
-      problems_.push_back({"bad-value",
-                           fmt::format("'{}' is compressed: its bytes are not text", path.native()),
-                           "decompress it; chat, column_mapped and squad read .jsonl.gz and .jsonl.zst",
-                           {},
-                           key_});
+      problems_.add("bad-value", key_)
+          .says("'{}' is compressed: its bytes are not text", path.native())
+          .hint("decompress it; chat, column_mapped and squad read .jsonl.gz and .jsonl.zst");
       return;
     }
     found_.files.push_back({path, look.size});
@@ -208,11 +204,9 @@ class Finder {
       names.push_back(entry.path().filename().native());
     const std::string_view near = nearest(path.filename().native(), {names.begin(), names.end()});
     if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
-    problems_.push_back({"missing-file",
-                         fmt::format("there is no file, folder or match for '{}'", written),
-                         std::move(help),
-                         {},
-                         key_});
+    problems_.add("missing-file", key_)
+        .says("there is no file, folder or match for '{}'", written)
+        .hint(std::move(help));
   }
 
   Wanted wanted_;
@@ -229,7 +223,7 @@ class Finder {
 SourceFiles find_files(const config::PathList& paths, Wanted wanted, const fs::path& recipe_folder,
                        const std::string& key, Diagnostics& problems) {
   if (paths.paths.empty()) {
-    problems.push_back({"missing-key", fmt::format("{} names no file", key), "give files, folders or globs", {}, key});
+    problems.add("missing-key", key).says("{} names no file", key).hint("give files, folders or globs");
     return {};
   }
   Finder finder(wanted, recipe_folder, key, problems);

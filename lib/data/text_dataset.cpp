@@ -19,11 +19,10 @@ namespace automodel::data {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& reason) {
-  throw Error(ExitCode::kEnvironment, {"missing-file",
-                                       fmt::format("'{}' cannot be read: {}", path.native(), reason),
-                                       "data files must stay as they are while a run reads them",
-                                       {path.native(), 0, 0},
-                                       ""});
+  throw Error(ExitCode::kEnvironment, Diagnostic{"missing-file"}
+                                          .says("'{}' cannot be read: {}", path.native(), reason)
+                                          .hint("data files must stay as they are while a run reads them")
+                                          .at({path.native(), 0, 0}));
 }
 
 /// Reads bytes [first, first + out.size()) of a file. Throws Error if it has fewer.
@@ -163,20 +162,15 @@ std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, cons
       open_tokenizer(config.tokenizer().value_or(tokenizer_of_model(context.model_folder)), context.recipe_folder,
                      tokenizer_key, problems);
   if (tokenizer && context.vocab_size && tokenizer->vocab_size() > *context.vocab_size)
-    problems.push_back({"token-out-of-range",
-                        fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),
-                                    *context.vocab_size),
-                        fmt::format("the model's vocab_size must be at least {}", tokenizer->vocab_size()),
-                        {},
-                        tokenizer_key});
+    problems.add("token-out-of-range", tokenizer_key)
+        .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), *context.vocab_size)
+        .hint("the model's vocab_size must be at least {}", tokenizer->vocab_size());
   if (context.max_length && config.seq_length() > *context.max_length)
     problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
   const auto refuse_empty = [&] {
-    problems.push_back({"empty-data",
-                        fmt::format("there is no text to train on in {}", describe(sources)),
-                        "at least two tokens are needed; hidden and build folders and binary files are left out",
-                        {},
-                        context.key + ".paths"});
+    problems.add("empty-data", context.key + ".paths")
+        .says("there is no text to train on in {}", describe(sources))
+        .hint("at least two tokens are needed; hidden and build folders and binary files are left out");
   };
   if (found_all && sources.files.empty()) refuse_empty();
   if (problems.size() > before) return nullptr;

@@ -94,12 +94,10 @@ void MappedSequence::read(std::int64_t first, std::span<std::int32_t> out) const
                values);
     for (const std::int64_t value : values) {
       if (value < 0 || value >= vocab_size_)
-        throw Error(ExitCode::kBadInput, {"token-out-of-range",
-                                          fmt::format("'{}' holds the id {}, the model's vocabulary is {}",
-                                                      names_[span.file], value, vocab_size_),
-                                          "the data was made with another tokenizer, or its type is not what was said",
-                                          {},
-                                          ""});
+        throw Error(
+            Diagnostic{"token-out-of-range"}
+                .says("'{}' holds the id {}, the model's vocabulary is {}", names_[span.file], value, vocab_size_)
+                .hint("the data was made with another tokenizer, or its type is not what was said"));
       out[done++] = static_cast<std::int32_t>(value);
     }
   }

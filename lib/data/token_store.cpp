@@ -127,12 +127,9 @@ TokenStoreWriter::~TokenStoreWriter() {
 }
 
 void TokenStoreWriter::fail() const {
-  throw Error(ExitCode::kEnvironment,
-              {"cannot-write",
-               fmt::format("tokens cannot be kept in '{}': {}", file_.parent_path().native(), std::strerror(errno)),
-               "set dataset.cache_dir to a folder that is yours and has room",
-               {},
-               ""});
+  throw Error(Diagnostic{"cannot-write"}
+                  .says("tokens cannot be kept in '{}': {}", file_.parent_path().native(), std::strerror(errno))
+                  .hint("set dataset.cache_dir to a folder that is yours and has room"));
 }
 
 void TokenStoreWriter::add(std::span<const std::int32_t> ids) {

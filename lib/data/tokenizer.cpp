@@ -110,13 +110,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::fi
     return nullptr;
   }
   const std::string near(nearest(name, names));
-  problems.push_back({"bad-value",
-                      fmt::format("there is no tokenizer '{}'", name),
-                      near.empty()
-                          ? "name a folder with tokenizer.json or a model in the Hugging Face cache, or write bytes"
-                          : suggestion(name, names),
-                      {},
-                      key});
+  problems.add("bad-value", key)
+      .says("there is no tokenizer '{}'", name)
+      .hint(near.empty() ? "name a folder with tokenizer.json or a model in the Hugging Face cache, or write bytes"
+                         : suggestion(name, names));
   return nullptr;
 }
 

@@ -67,11 +67,10 @@ class TokensDataset final : public Dataset {
     const std::size_t length = problem ? 0 : trimmed_length(row);
     if (length != place.length)
       throw Error(ExitCode::kEnvironment,
-                  {"bad-row",
-                   fmt::format("'{}' has changed since it was opened", files_.paths[place.file].native()),
-                   "data files must stay as they are while a run reads them",
-                   {files_.paths[place.file].native(), 0, 0},
-                   ""});
+                  Diagnostic{"bad-row"}
+                      .says("'{}' has changed since it was opened", files_.paths[place.file].native())
+                      .hint("data files must stay as they are while a run reads them")
+                      .at({files_.paths[place.file].native(), 0, 0}));
     out.positions.clear();
     out.labels.clear();
     for (std::size_t t = 0; t + 1 < length; ++t) out.labels.push_back(target_of(row, t));
@@ -120,7 +119,7 @@ class Indexer {
  private:
   void add_row(const std::filesystem::path& path, std::string_view line, int line_number, std::uint32_t file,
                std::size_t offset) {
-    Diagnostic problem;
+    Diagnostic problem{"bad-row"};
     if (check_row(line, problem)) {
       const std::size_t length = trimmed_length(row_);
       rows_.push_back({offset, file, static_cast<std::uint32_t>(length)});
@@ -136,7 +135,7 @@ class Indexer {
 
   bool check_row(std::string_view line, Diagnostic& problem) {
     if (const auto bad = parse_token_row(line, row_)) {
-      problem = {"bad-row", bad->reason, "a row is {\"input_ids\": [...], \"labels\": [...]}", {}, ""};
+      problem.says(bad->reason).hint("a row is {\"input_ids\": [...], \"labels\": [...]}");
       problem.where.column = static_cast<int>(std::min<std::size_t>(bad->column, std::numeric_limits<int>::max()));
       return false;
     }
@@ -185,11 +184,9 @@ Files map_files(const SourceFiles& sources, const std::string& key, Diagnostics&
       files.maps.emplace_back(file.path);
       files.paths.push_back(file.path);
     } catch (const std::system_error& error) {
-      problems.push_back({"missing-file",
-                          fmt::format("'{}' cannot be read: {}", file.path.native(), error.code().message()),
-                          "check the file and its permissions",
-                          {},
-                          key});
+      problems.add("missing-file", key)
+          .says("'{}' cannot be read: {}", file.path.native(), error.code().message())
+          .hint("check the file and its permissions");
     }
   }
   return files;
@@ -202,12 +199,9 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
   const std::size_t before = problems.size();
   const std::string key = context.key + ".path";
   if (context.vocab_size && config.pad_token_id() >= *context.vocab_size)
-    problems.push_back({"token-out-of-range",
-                        fmt::format("pad_token_id {} is not in the model's vocabulary of {}", config.pad_token_id(),
-                                    *context.vocab_size),
-                        fmt::format("pad_token_id must be at most {}", *context.vocab_size - 1),
-                        {},
-                        context.key + ".pad_token_id"});
+    problems.add("token-out-of-range", context.key + ".pad_token_id")
+        .says("pad_token_id {} is not in the model's vocabulary of {}", config.pad_token_id(), *context.vocab_size)
+        .hint("pad_token_id must be at most {}", *context.vocab_size - 1);
   const std::int64_t model_limit = context.max_length.value_or(kNoLimit);
   const std::int64_t own_limit = config.seq_length() ? *config.seq_length() : kNoLimit;
   const std::string rule = own_limit < model_limit ? fmt::format("{}.seq_length allows {}", context.key, own_limit)
@@ -221,11 +215,9 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
   for (std::size_t i = 0; i < files.maps.size(); ++i)
     indexer.add_file(files.paths[i], files.maps[i].text(), static_cast<std::uint32_t>(i));
   if (bad.finish(problems) && found_all && indexer.labels() == 0)
-    problems.push_back({"empty-data",
-                        indexer.tokens() == 0 ? "there is no row" : "no row has a label that counts",
-                        "a row is {\"input_ids\": [...], \"labels\": [...]}; the first token's label is never used",
-                        {},
-                        key});
+    problems.add("empty-data", key)
+        .says(indexer.tokens() == 0 ? "there is no row" : "no row has a label that counts")
+        .hint("a row is {\"input_ids\": [...], \"labels\": [...]}; the first token's label is never used");
   if (problems.size() > before) return nullptr;
   auto rows = indexer.take_rows();
   const std::string summary = fmt::format("tokens: {} rows, {} tokens, {} labels{}", rows.size(),

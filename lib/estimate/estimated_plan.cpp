@@ -36,10 +36,11 @@ class MachineCosts : public plan::Costs {
   void check_machine(const plan::TrainingPlan& plan, const config::Recipe& recipe, plan::Located& report) override {
     machine(plan, recipe);
     if (!plan.cuda && plan.types.compute == DType::kBFloat16 && request_.bfloat16 == BFloat16Unit::kNone)
-      report.warn("slow-bfloat16", key_of_type(report),
-                  "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX): a step takes longer than in "
-                  "float32",
-                  "set model.torch_dtype: float32 to compute in float32, whatever the dtype of the model's files");
+      report.warn("slow-bfloat16", key_of_type(report))
+          .says(
+              "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX): a step takes longer than in "
+              "float32")
+          .hint("set model.torch_dtype: float32 to compute in float32, whatever the dtype of the model's files");
     report.refuse_all(std::move(problems_), "");
   }
 
@@ -80,7 +81,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                                .longest_row = request.longest_row,
                                .longest_validation_row = request.longest_validation_row},
                               costs);
-  PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings), .exit = made.exit};
+  PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings)};
   if (!made.plan) return out;
   auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});
   if (plan.pipeline && plan.model) {

@@ -27,7 +27,6 @@ struct PlanResult {
   std::optional<EstimatedPlan> plan = {};
   Diagnostics problems = {};  ///< empty if there is a plan
   Diagnostics warnings = {};
-  ExitCode exit = ExitCode::kOk;  ///< exit code of a command that reports the problems
 };
 
 /// plan::make_plan() with costs from these estimates. Past runs of the same plan on this machine correct the estimate.

@@ -218,11 +218,9 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   if (profile && found == nullptr && plain(*profile) != "cpu") {
     std::vector<std::string_view> names = {"cpu"};
     for (const auto& each : kProfiles) names.push_back(each.name);
-    problems.push_back({"bad-value",
-                        fmt::format("there is no device '{}'", *profile),
-                        suggestion(*profile, names),
-                        {},
-                        "hardware.profile"});
+    problems.add("bad-value", "hardware.profile")
+        .says("there is no device '{}'", *profile)
+        .hint(suggestion(*profile, names));
   }
   if (found != nullptr && request.cuda)
     out = device(*found, config, request);
@@ -239,11 +237,9 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
     if (bytes && *bytes > 0)
       out.memory = static_cast<double>(*bytes);
     else
-      problems.push_back({"bad-value",
-                          fmt::format("'{}' is not a memory size", *config.memory()),
-                          "a number with a unit, for example 80GiB",
-                          {},
-                          "hardware.memory"});
+      problems.add("bad-value", "hardware.memory")
+          .says("'{}' is not a memory size", *config.memory())
+          .hint("a number with a unit, for example 80GiB");
   }
   if (config.peak_tflops() && found == nullptr) out.peak = *config.peak_tflops() * 1e12;
   return out;

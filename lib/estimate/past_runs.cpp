@@ -39,17 +39,15 @@ std::string run_key(const EstimatedPlan& plan) {
 
 Diagnostics check_measurable(const plan::TrainingPlan& plan) {
   if (!plan.model)
-    return {{"missing-key",
-             "a model without sizes cannot be measured",
-             "give --model.config PATH (a config.json)",
-             {},
-             "model"}};
+    return {Diagnostic{"missing-key"}
+                .says("a model without sizes cannot be measured")
+                .hint("give --model.config PATH (a config.json)")
+                .of("model")};
   if (plan.cuda)
-    return {{"no-device",
-             "the recipe is for GPUs, but calibration measures the CPU",
-             "--device cpu measures this machine; estimates for GPUs come from data sheets and past runs",
-             {},
-             "device"}};
+    return {Diagnostic{"no-device"}
+                .says("the recipe is for GPUs, but calibration measures the CPU")
+                .hint("--device cpu measures this machine; estimates for GPUs come from data sheets and past runs")
+                .of("device")};
   return {};
 }
 

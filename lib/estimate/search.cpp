@@ -104,8 +104,9 @@ class Search {
     });
     auto plan = make(alone, 1, out_.problems);
     if (plan && !plan->estimate) {
-      out_.problems.push_back(
-          {"missing-key", "the sizes of the model are unknown", "give --model.config PATH", {}, "model"});
+      out_.problems.add("missing-key", "model")
+          .says("the sizes of the model are unknown")
+          .hint("give --model.config PATH");
       return std::nullopt;
     }
     strategy_ = alone.recipe.distributed();

@@ -60,11 +60,10 @@ void add_list(std::vector<Host>& hosts, const std::string& list) {
 void add_file(std::vector<Host>& hosts, const std::string& path) {
   std::ifstream file(path);
   if (!file)
-    throw Error(ExitCode::kBadInput, {"usage",
-                                      fmt::format("the file of hosts '{}' cannot be read", path),
-                                      "--start-with names it; its path is that of this directory",
-                                      {"command line", 0, 0},
-                                      ""});
+    throw Error(Diagnostic{"usage"}
+                    .says("the file of hosts '{}' cannot be read", path)
+                    .hint("--start-with names it; its path is that of this directory")
+                    .at({"command line", 0, 0}));
   for (std::string line; std::getline(file, line);) {
     std::istringstream in(line.substr(0, line.find('#')));
     std::string name;

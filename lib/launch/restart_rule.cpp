@@ -38,13 +38,13 @@ Decision decide(std::span<const Attempt> attempts, int max_restarts) {
     const auto& before = attempts[attempts.size() - 2];
     if (before.ranks == last.ranks && before.last_step == last.last_step && before.saved_step == last.saved_step)
       return {.next = Next::kGiveUp,
-              .id = "no-progress",
+              .id = ProblemId("no-progress"),
               .message = fmt::format("two consecutive attempts ended {} (exit codes {} and {})", where(last),
                                      before.code, last.code)};
   }
   if (restarts >= max_restarts)
     return {.next = Next::kGiveUp,
-            .id = "restarts-used-up",
+            .id = ProblemId("restarts-used-up"),
             .message = fmt::format("the run ended {} (exit code {}) and was restarted {} time{} already", where(last),
                                    last.code, restarts, restarts == 1 ? "" : "s")};
   return {

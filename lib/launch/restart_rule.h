@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "base/problem_id.h"
+
 namespace automodel::launch {
 
 /// How one attempt of a run ended.
@@ -27,9 +29,9 @@ enum class Next {
 
 struct Decision {
   Next next = Next::kEnd;
-  std::chrono::seconds pause{0};  ///< before the next attempt
-  std::string id = {};            ///< of the error, if the supervisor gives up
-  std::string message = {};       ///< why, for the user
+  std::chrono::seconds pause{0};     ///< before the next attempt
+  std::optional<ProblemId> id = {};  ///< of the error, if the supervisor gives up
+  std::string message = {};          ///< why, for the user
 };
 
 /// Whether the cause behind an exit code may be transient: a killed rank, a hang, the environment. Excludes errors that

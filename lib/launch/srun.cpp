@@ -36,11 +36,10 @@ int number_of(std::string_view text, char until = '\0') {
 }
 
 [[noreturn]] void refuse(std::string_view list) {
-  throw Error(ExitCode::kBadInput, {"usage",
-                                    fmt::format("'{}' is not a list of hosts", list),
-                                    "node1,node2 or node[01-16,20], as scontrol show hostnames takes it",
-                                    {"command line", 0, 0},
-                                    ""});
+  throw Error(Diagnostic{"usage"}
+                  .says("'{}' is not a list of hosts", list)
+                  .hint("node1,node2 or node[01-16,20], as scontrol show hostnames takes it")
+                  .at({"command line", 0, 0}));
 }
 
 /// Splits at commas outside brackets.

@@ -39,8 +39,9 @@ bool says_cause(std::string_view line) {
 StderrTail::StderrTail() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw Error(ExitCode::kEnvironment, {"cannot-start", std::string("no pipe can be created: ") + std::strerror(errno),
-                                         "the limit on open files is reached (ulimit -n)"});
+    throw Error(Diagnostic{"cannot-start"}
+                    .says(std::string("no pipe can be created: ") + std::strerror(errno))
+                    .hint("the limit on open files is reached (ulimit -n)"));
   reading_ = ends[0];
   writing_ = ends[1];
 }

@@ -17,7 +17,7 @@ void say(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);
 }
 
-std::string_view help_for(const std::string& id) {
+std::string_view help_for(ProblemId id) {
   if (id == "no-progress") return "the cause below is in the run itself: more restarts would fail as these did";
   if (id == "changed-while-running")
     return "start it by hand, if the change is meant: the same command goes on from the newest checkpoint";
@@ -32,7 +32,7 @@ std::string_view help_for(const std::string& id) {
 
 /// Prints why there is no further attempt; the last attempt's cause remains the last line.
 void say_end(const Decision& decision, const Attempt& last) {
-  say(to_text(Diagnostic{decision.id, decision.message, std::string(help_for(decision.id)), {}, ""}));
+  say(to_text(Diagnostic{*decision.id, decision.message, std::string(help_for(*decision.id))}));
   if (!last.cause.empty()) say(last.cause);
 }
 
@@ -56,18 +56,18 @@ Attempt supervise(const Supervision& supervision) {
     if (decision.next == Next::kRestart)
       if (const auto what = supervision.changed(); !what.empty())
         decision = {.next = Next::kGiveUp,
-                    .id = "changed-while-running",
+                    .id = ProblemId("changed-while-running"),
                     .message = what + " has changed since the run began, so it is not restarted"};
     if (const auto folder = decision.next == Next::kEnd ? "" : supervision.folder_lost(); !folder.empty())
       decision = {.next = Next::kGiveUp,
-                  .id = "checkpoints-gone",
+                  .id = ProblemId("checkpoints-gone"),
                   .message = fmt::format("the checkpoint folder '{}' no longer exists", folder)};
     if (decision.next == Next::kRestart && supervision.next_job) {
       std::string why;
       if (auto next = supervision.next_job(why))
         job = std::move(*next);
       else
-        decision = {.next = Next::kGiveUp, .id = "too-few-ranks", .message = why};
+        decision = {.next = Next::kGiveUp, .id = ProblemId("too-few-ranks"), .message = why};
     }
     supervision.note(attempt, decision, job);
     if (decision.next == Next::kGiveUp) {

@@ -34,8 +34,8 @@ constexpr int kRepeats = 10;      // one per second: mpirun loses a signal that 
 constexpr int kKilledCode = 128;  // plus the signal's number: a shell's exit code for a program killed by a signal
 
 int cannot_start(const std::string& program, const std::string& hint) {
-  const Diagnostic problem{
-      "cannot-start", fmt::format("'{}' cannot be started: {}", program, std::strerror(errno)), hint, {}, ""};
+  const auto problem =
+      Diagnostic{"cannot-start"}.says("'{}' cannot be started: {}", program, std::strerror(errno)).hint(hint);
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
   return static_cast<int>(ExitCode::kEnvironment);
 }
@@ -70,28 +70,24 @@ int become(const std::vector<std::string>& words, const std::string& hint) {
 /// Prints a problem; returns its first line.
 std::string say(const Diagnostic& problem) {
   std::fputs((to_text(problem) + "\n").c_str(), stderr);
-  return fmt::format("error[{}]: {}", problem.id, problem.message);
+  return fmt::format("error[{}]: {}", problem.id.name(), problem.message);
 }
 
 /// Explains a rank killed by a signal, so that the launcher's own message about it is not the last line.
 std::string say_killed(int signal, const std::string& launcher) {
-  return say(Diagnostic{"rank-killed",
-                        fmt::format("a rank was killed by signal {} ({})", signal, strsignal(signal)),
-                        launcher + " says above which" +
-                            (signal == SIGKILL ? "; the kernel does this where memory is used up (dmesg | grep -i "
-                                                 "oom), others with kill -9"
-                                               : ""),
-                        {},
-                        ""});
+  return say(Diagnostic{"rank-killed"}
+                 .says("a rank was killed by signal {} ({})", signal, strsignal(signal))
+                 .hint(launcher + " says above which" +
+                       (signal == SIGKILL ? "; the kernel does this where memory is used up (dmesg | grep -i "
+                                            "oom), others with kill -9"
+                                          : "")));
 }
 
 /// Ranks never use such exit codes; they come from the launcher.
 std::string say_host_lost(int code, const std::string& launcher) {
-  return say(Diagnostic{"host-lost",
-                        fmt::format("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code),
-                        launcher + " says above which; --min-ranks goes on without it",
-                        {},
-                        ""});
+  return say(Diagnostic{"host-lost"}
+                 .says("{} has lost a host, or cannot start ranks on one (exit code {})", launcher, code)
+                 .hint(launcher + " says above which; --min-ranks goes on without it"));
 }
 
 /// A rank handles SIGUSR1 once it runs; the signal can kill it only before that.
@@ -102,12 +98,10 @@ int say_too_early() {
 
 /// A launcher whose daemon on some host dies early or never responds waits for it forever.
 std::string say_no_start(std::chrono::seconds deadline, const std::string& launcher) {
-  return say(Diagnostic{"no-start",
-                        fmt::format("{} has not started all ranks within {} s", launcher, deadline.count()),
-                        "a host does not answer, or a program on it does not start (automodel doctor there); "
-                        "fault_tolerance.start_minutes gives it longer",
-                        {},
-                        ""});
+  return say(Diagnostic{"no-start"}
+                 .says("{} has not started all ranks within {} s", launcher, deadline.count())
+                 .hint("a host does not answer, or a program on it does not start (automodel doctor there); "
+                       "fault_tolerance.start_minutes gives it longer"));
 }
 
 /// Kills a launcher that does not get its ranks started.

@@ -168,12 +168,10 @@ Diagnostic indivisible_world(const MeshRequest& request, const Wanted& w, Size w
     if (culprit == nullptr || world % size != 0) culprit = knob;
   }
   if (w.model <= std::numeric_limits<int>::max()) advice.ranks(multiples_near(w.model, world));
-  return {"indivisible",
-          fmt::format("{} ranks cannot be divided by pp_size {} x cp_size {} x tp_size {} = {}", world, w.pp, w.cp,
-                      w.tp, w.model),
-          advice.text("pp_size x cp_size x tp_size must divide the number of ranks"),
-          {},
-          key_of(culprit->key)};
+  return Diagnostic{"indivisible"}
+      .says("{} ranks cannot be divided by pp_size {} x cp_size {} x tp_size {} = {}", world, w.pp, w.cp, w.tp, w.model)
+      .hint(advice.text("pp_size x cp_size x tp_size must divide the number of ranks"))
+      .of(key_of(culprit->key));
 }
 
 Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world) {
@@ -185,46 +183,46 @@ Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world) {
   if (w.cp > 1) advice.knob(kCpKnob, w.cp, candidates);
   const Size product = capped_product({w.model, w.dp});
   if (product <= std::numeric_limits<int>::max()) advice.ranks({product});
-  return {"world-size-mismatch",
-          fmt::format("pp_size {} x dp_size {} x cp_size {} x tp_size {} = {}, but there {} {} rank{}", w.pp, w.dp,
-                      w.cp, w.tp, product, world == 1 ? "is" : "are", world, world == 1 ? "" : "s"),
-          advice.text("the sizes must multiply to the number of ranks (without dp_size it is inferred)"),
-          {},
-          key_of(kDpKnob.key)};
+  return Diagnostic{"world-size-mismatch"}
+      .says("pp_size {} x dp_size {} x cp_size {} x tp_size {} = {}, but there {} {} rank{}", w.pp, w.dp, w.cp, w.tp,
+            product, world == 1 ? "is" : "are", world, world == 1 ? "" : "s")
+      .hint(advice.text("the sizes must multiply to the number of ranks (without dp_size it is inferred)"))
+      .of(key_of(kDpKnob.key));
 }
 
 Diagnostic describe(Rule rule, const MeshRequest& request, const Wanted& w, Size world) {
   Advice advice(request, world, rule);
   switch (rule) {
     case Rule::kWorldPositive:
-      return {"bad-value", fmt::format("{} is not a number of ranks", world), "it must be at least 1 and below 2^31"};
+      return Diagnostic{"bad-value"}
+          .says("{} is not a number of ranks", world)
+          .hint("it must be at least 1 and below 2^31");
     case Rule::kDivides: return indivisible_world(request, w, world);
     case Rule::kMultiplies: return mismatch(request, w, world);
     case Rule::kDdpReplicates:
-      return {"bad-value",
-              fmt::format("dp_replicate_size {} with strategy ddp and dp_size {}", *request.dp_replicate_size, w.dp),
-              fmt::format("ddp replicates over all data-parallel ranks; leave dp_replicate_size out, or use "
-                          "dp_replicate_size: {}",
-                          w.dp),
-              {},
-              key_of(kReplicateKnob.key)};
+      return Diagnostic{"bad-value"}
+          .says("dp_replicate_size {} with strategy ddp and dp_size {}", *request.dp_replicate_size, w.dp)
+          .hint(
+              "ddp replicates over all data-parallel ranks; leave dp_replicate_size out, or use "
+              "dp_replicate_size: {}",
+              w.dp)
+          .of(key_of(kReplicateKnob.key));
     case Rule::kReplicateDivides:
       advice.knob(kReplicateKnob, w.replicate, divisors(w.dp));
-      return {"indivisible",
-              fmt::format("dp_size {} is not a multiple of dp_replicate_size {}", w.dp, w.replicate),
-              advice.text("dp_replicate_size must divide dp_size"),
-              {},
-              key_of(kReplicateKnob.key)};
+      return Diagnostic{"indivisible"}
+          .says("dp_size {} is not a multiple of dp_replicate_size {}", w.dp, w.replicate)
+          .hint(advice.text("dp_replicate_size must divide dp_size"))
+          .of(key_of(kReplicateKnob.key));
     case Rule::kExpertDivides: break;
   }
   advice.knob(kEpKnob, w.ep, divisors(w.per_stage));
-  return {"indivisible",
-          fmt::format("the {} ranks of a pipeline stage (dp_size {} x cp_size {} x tp_size {}) are not a multiple of "
-                      "ep_size {}",
-                      w.per_stage, w.dp, w.cp, w.tp, w.ep),
-          advice.text("ep_size must divide the number of ranks of a stage"),
-          {},
-          key_of(kEpKnob.key)};
+  return Diagnostic{"indivisible"}
+      .says(
+          "the {} ranks of a pipeline stage (dp_size {} x cp_size {} x tp_size {}) are not a multiple of "
+          "ep_size {}",
+          w.per_stage, w.dp, w.cp, w.tp, w.ep)
+      .hint(advice.text("ep_size must divide the number of ranks of a stage"))
+      .of(key_of(kEpKnob.key));
 }
 
 }  // namespace

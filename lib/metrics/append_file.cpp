@@ -44,11 +44,11 @@ void AppendFile::append(std::string_view record) {
 }
 
 void fail_unwritable(const std::filesystem::path& path, const std::string& reason) {
-  throw Error(ExitCode::kEnvironment, {"unwritable-file",
-                                       fmt::format("'{}' cannot be written: {}", path.native(), reason),
-                                       "checkpoint.checkpoint_dir must be a folder that can be written to",
-                                       {path.native(), 0, 0},
-                                       "checkpoint.checkpoint_dir"});
+  throw Error(Diagnostic{"unwritable-file"}
+                  .says("'{}' cannot be written: {}", path.native(), reason)
+                  .hint("checkpoint.checkpoint_dir must be a folder that can be written to")
+                  .at({path.native(), 0, 0})
+                  .of("checkpoint.checkpoint_dir"));
 }
 
 }  // namespace automodel::metrics

@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "metrics/write_all.h"
 
 namespace automodel::metrics {
@@ -82,7 +83,7 @@ void Console::clear_bar() {
 
 void Console::write_line(std::string_view text) {
   erase();
-  write_all(options_.lines, std::string(text) + "\n");
+  write_all(options_.lines, printable_lines(text) + "\n");
   draw();
 }
 

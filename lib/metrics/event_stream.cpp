@@ -66,9 +66,9 @@ Event end_event(int exit_code, std::string_view cause) {
 int take_standard_output() {
   const int kept = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (kept < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
-    throw Error(ExitCode::kEnvironment,
-                {"cannot-write", std::string("standard output cannot be duplicated: ") + std::strerror(errno),
-                 "open it, and standard error (ulimit -n is the limit on open files)"});
+    throw Error(Diagnostic{"cannot-write"}
+                    .says(std::string("standard output cannot be duplicated: ") + std::strerror(errno))
+                    .hint("open it, and standard error (ulimit -n is the limit on open files)"));
   return kept;
 }
 

@@ -55,15 +55,17 @@ class Choosing {
     }
     if (out_.spec.weights.empty()) {
       if (arch::find_family(model_.spec.model_type) != nullptr) return refuse_nothing();
-      report_.warn("no-effect", key_, "adapters are not counted: the module names of this model_type are unknown",
-                   "the model is planned by its sizes; the adapters' share is small");
+      report_.warn("no-effect", key_)
+          .says("adapters are not counted: the module names of this model_type are unknown")
+          .hint("the model is planned by its sizes; the adapters' share is small");
       fill(std::move(parameters));
       return std::move(out_);
     }
     for (std::size_t i = 0; i < patterns_.size(); ++i)
       if (!used_.contains(i))
-        report_.warn("no-effect", key_, fmt::format("no linear module of this model matches '{}'", patterns_[i]),
-                     suggestion(patterns_[i], last_parts()));
+        report_.warn("no-effect", key_)
+            .says("no linear module of this model matches '{}'", patterns_[i])
+            .hint(suggestion(patterns_[i], last_parts()));
     fill(std::move(parameters));
     return std::move(out_);
   }
@@ -83,8 +85,9 @@ class Choosing {
       if (auto compiled = ModulePattern::read(pattern))
         compiled_.push_back(std::move(*compiled));
       else
-        report_.refuse("bad-value", key_, fmt::format("'{}' cannot be read as a pattern", pattern),
-                       "* matches anything; everything else is a regular expression with balanced brackets");
+        report_.refuse("bad-value", key_)
+            .says("'{}' cannot be read as a pattern", pattern)
+            .hint("* matches anything; everything else is a regular expression with balanced brackets");
     }
     return compiled_.size() == patterns_.size();
   }
@@ -113,28 +116,30 @@ class Choosing {
   }
 
   std::optional<AdapterPlan> refuse_experts(const std::string& module, const std::string& why) {
-    report_.refuse("adapter-target", key_, fmt::format("the experts of '{}' cannot have adapters: {}", module, why),
-                   "name modules outside the experts: target_modules: ['*self_attn*_proj']");
+    report_.refuse("adapter-target", key_)
+        .says("the experts of '{}' cannot have adapters: {}", module, why)
+        .hint("name modules outside the experts: target_modules: ['*self_attn*_proj']");
     return std::nullopt;
   }
 
   std::optional<AdapterPlan> refuse_tied(const std::string& module) {
-    report_.refuse("adapter-target", key_, fmt::format("'{}' shares its weight with the embedding", module),
-                   fmt::format("leave it out: exclude_modules: [{}]", module));
+    report_.refuse("adapter-target", key_)
+        .says("'{}' shares its weight with the embedding", module)
+        .hint("leave it out: exclude_modules: [{}]", module);
     return std::nullopt;
   }
   /// Used instead of refuse_tied() if modules were not selected by name.
   void leave_out_tied(const std::string& module) {
-    report_.warn("adapter-target", key_,
-                 fmt::format("'{}' shares its weight with the embedding and gets no adapter", module),
-                 "model.tie_word_embeddings: false gives it its own weight");
+    report_.warn("adapter-target", key_)
+        .says("'{}' shares its weight with the embedding and gets no adapter", module)
+        .hint("model.tie_word_embeddings: false gives it its own weight");
   }
 
   std::optional<AdapterPlan> refuse_nothing() {
-    report_.refuse("adapter-target", key_,
-                   excluding_ ? "exclude_modules excludes every linear module"
-                              : fmt::format("no linear module of this model matches {}", fmt::join(patterns_, ", ")),
-                   suggestion(patterns_.front(), last_parts()));
+    report_.refuse("adapter-target", key_)
+        .says(excluding_ ? "exclude_modules excludes every linear module"
+                         : fmt::format("no linear module of this model matches {}", fmt::join(patterns_, ", ")))
+        .hint(suggestion(patterns_.front(), last_parts()));
     return std::nullopt;
   }
 
@@ -154,17 +159,18 @@ class Choosing {
     spec.dropout_first = section_.dropout_position() == config::DropoutPosition::kPre;
     spec.magnitudes = section_.use_dora();
     if (spec.magnitudes && spec.base)
-      report_.refuse("quantized-weights", "peft.use_dora", "row norms are not computed for quantized weights",
-                     "remove use_dora or quantization");
+      report_.refuse("quantized-weights", "peft.use_dora")
+          .says("row norms are not computed for quantized weights")
+          .hint("remove use_dora or quantization");
     spec.start = section_.lora_A_init() == config::AdapterInit::kXavier ? arch::AdapterStart::kXavier
                                                                         : arch::AdapterStart::kKaiming;
     out_.modules = module_names();
     out_.all = arch::with_adapters(std::move(parameters), spec);
     if (spec.base && std::none_of(out_.all.begin(), out_.all.end(), [](const auto& each) { return each.bits > 0; }))
-      report_.refuse("quantized-weights", "quantization",
-                     fmt::format("'{}' has no weights that can be quantized: its linear modules are stored transposed",
-                                 model_.spec.model_type),
-                     "remove quantization");
+      report_.refuse("quantized-weights", "quantization")
+          .says("'{}' has no weights that can be quantized: its linear modules are stored transposed",
+                model_.spec.model_type)
+          .hint("remove quantization");
     out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), {false, false, false, false});
     for (const auto& parameter : out_.all) {
       if (!parameter.trained()) continue;
@@ -229,9 +235,9 @@ std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, c
   const bool stored = section.pretrained_model_name_or_path() && section.load_base_model() &&
                       section.target() != config::ModelTarget::kFromConfig;
   if (out && !stored)
-    report.warn("adapter-base", "peft",
-                "the adapters' base weights are initialised from the seed: no other program has them",
-                "set model.pretrained_model_name_or_path to a folder of trained weights");
+    report.warn("adapter-base", "peft")
+        .says("the adapters' base weights are initialised from the seed: no other program has them")
+        .hint("set model.pretrained_model_name_or_path to a folder of trained weights");
   return out;
 }
 

@@ -70,7 +70,9 @@ void choose_capture(TrainingPlan& plan, const config::LoadedRecipe& loaded, Loca
   for (const auto& each : kObstacles) {
     if (!each.stands(plan, loaded.recipe)) continue;
     plan.execution.capture.not_captured = each.why;
-    report.warn("no-effect", key, std::string("microbatches are not captured as CUDA graphs: ") + each.why, each.help);
+    report.warn("no-effect", key)
+        .says(std::string("microbatches are not captured as CUDA graphs: ") + each.why)
+        .hint(each.help);
     return;
   }
   plan.execution.capture.captured = true;

@@ -16,14 +16,13 @@ constexpr const char* kSizesKey = "model_parallel.hierarchical_context_parallel_
 /// creates the groups.
 void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Located& report) {
   if (levels.size() != 2 || levels[0] < 1 || levels[1] < 1)
-    return report.refuse("bad-value", kSizesKey,
-                         "hierarchical_context_parallel_sizes is not a list of two sizes, each at least 1",
-                         "the ranks per all-to-all, and the number of groups that exchange keys and values: [2, 2]");
+    return void(report.refuse("bad-value", kSizesKey)
+                    .says("hierarchical_context_parallel_sizes is not a list of two sizes, each at least 1")
+                    .hint("the ranks per all-to-all, and the number of groups that exchange keys and values: [2, 2]"));
   if (levels[0] * levels[1] != cp)
-    return report.refuse(
-        "indivisible", kSizesKey,
-        fmt::format("hierarchical_context_parallel_sizes {} x {} is not cp_size {}", levels[0], levels[1], cp),
-        "the product of both sizes is distributed.cp_size");
+    return void(report.refuse("indivisible", kSizesKey)
+                    .says("hierarchical_context_parallel_sizes {} x {} is not cp_size {}", levels[0], levels[1], cp)
+                    .hint("the product of both sizes is distributed.cp_size"));
   plan.heads = levels[0];
   plan.keys = levels[1];
 }
@@ -39,7 +38,9 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   if (sizes.cp == 1) {
     for (const std::string key : {kTypeKey, kSizesKey})
       if (report.given(key) && (key == kTypeKey || levels))
-        report.warn("no-effect", key, key + " has no effect with cp_size 1", "set distributed.cp_size to 2 or more");
+        report.warn("no-effect", key)
+            .says(key + " has no effect with cp_size 1")
+            .hint("set distributed.cp_size to 2 or more");
     return plan;
   }
   plan.gather = type == ContextCommunication::kAllGather;
@@ -50,37 +51,39 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
     if (levels)
       read_levels(*levels, sizes.cp, plan, report);
     else
-      report.refuse("missing-key", kSizesKey, "cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes",
-                    fmt::format("for example [2, {}]", std::max(1, sizes.cp / 2)));
+      report.refuse("missing-key", kSizesKey)
+          .says("cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes")
+          .hint("for example [2, {}]", std::max(1, sizes.cp / 2));
   }
   if (levels && type != ContextCommunication::kA2aP2p)
-    report.warn("no-effect", kSizesKey, "hierarchical_context_parallel_sizes has no effect with this cp_comm_type",
-                "set model_parallel.cp_comm_type to a2a+p2p");
+    report.warn("no-effect", kSizesKey)
+        .says("hierarchical_context_parallel_sizes has no effect with this cp_comm_type")
+        .hint("set model_parallel.cp_comm_type to a2a+p2p");
   if (model != nullptr)
     for (int layer = 0; layer < model->spec.layers; ++layer)
       if (model->spec.recurs(layer)) {
-        report.refuse_plan("recurrent-context", "distributed.cp_size",
-                           fmt::format("layer {} is {}: its state is passed from token to token and cannot be split "
-                                       "over context-parallel ranks",
-                                       layer, arch::name_of(model->spec.mixer(layer))),
-                           "use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
+        report.refuse("recurrent-context", "distributed.cp_size")
+            .says(
+                "layer {} is {}: its state is passed from token to token and cannot be split "
+                "over context-parallel ranks",
+                layer, arch::name_of(model->spec.mixer(layer)))
+            .hint("use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
         break;
       }
   if (model != nullptr && model->spec.index)
-    report.refuse_plan(
-        "recurrent-context", "distributed.cp_size",
-        "attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split",
-        "use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
+    report.refuse("recurrent-context", "distributed.cp_size")
+        .says("attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split")
+        .hint("use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
                                            arch::TensorStyle::kRowwiseSplit;
   const int groups = divided ? std::max(1, spec.kv_heads / sizes.tp) : spec.kv_heads;
   if (groups % plan.heads != 0)
-    report.refuse_plan("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey,
-                       fmt::format("{} key-value heads per rank are not divisible by the {} ranks that exchange heads",
-                                   groups, plan.heads),
-                       "use fewer ranks in the all-to-all (a2a+p2p), or cp_comm_type p2p or all_gather");
+    report.refuse("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey)
+        .says("{} key-value heads per rank are not divisible by the {} ranks that exchange heads", groups, plan.heads)
+        .hint("use fewer ranks in the all-to-all (a2a+p2p), or cp_comm_type p2p or all_gather")
+        .exits(ExitCode::kRefused);
   return plan;
 }
 

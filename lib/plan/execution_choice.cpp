@@ -11,9 +11,9 @@ Recompute recompute_of(const config::DistributedConfig& distributed, Located& re
   const auto asked = distributed.checkpointing();
   if (asked != Recompute::kNone) return asked;
   if (distributed.asked_checkpointing() != Recompute::kNone)
-    report.warn("no-effect", "distributed.activation_checkpointing_scope",
-                "no activations are recomputed: the scope excludes the language tower, the only one that is supported",
-                "use all or language");
+    report.warn("no-effect", "distributed.activation_checkpointing_scope")
+        .says("no activations are recomputed: the scope excludes the language tower, the only one that is supported")
+        .hint("use all or language");
   return Recompute::kNone;
 }
 
@@ -31,23 +31,25 @@ std::optional<DType> autocast_of(const config::Recipe& recipe, DType compute, Lo
       },
       recipe.distributed->strategy());
   if (m.autocast_dtype() && !m.enable_autocast())
-    report.warn("no-effect", "model_parallel.autocast_dtype", "autocast_dtype has no effect without enable_autocast",
-                "set model_parallel.enable_autocast: true");
+    report.warn("no-effect", "model_parallel.autocast_dtype")
+        .says("autocast_dtype has no effect without enable_autocast")
+        .hint("set model_parallel.enable_autocast: true");
   if (m.enable_autocast()) {
     const std::string key = "model_parallel.enable_autocast";
     if (m.autocast_dtype() && out && *m.autocast_dtype() != *out)
-      report.refuse("precision-conflict", "model_parallel.autocast_dtype",
-                    fmt::format("model_parallel.autocast_dtype is {}, but distributed.autocast_dtype is {}",
-                                name_of(*m.autocast_dtype()), name_of(*out)),
-                    "remove one of the two");
+      report.refuse("precision-conflict", "model_parallel.autocast_dtype")
+          .says("model_parallel.autocast_dtype is {}, but distributed.autocast_dtype is {}",
+                name_of(*m.autocast_dtype()), name_of(*out))
+          .hint("remove one of the two");
     for (const auto& dtype : {m.autocast_dtype(), out, m.params_dtype(), m.pipeline_dtype()})
       if (dtype) {
         out = dtype;
         break;
       }
     if (!out || *out == compute)
-      report.warn("no-effect", key, fmt::format("autocast has no effect: matmuls run in {} already", name_of(compute)),
-                  "set model_parallel.autocast_dtype to another dtype");
+      report.warn("no-effect", key)
+          .says("autocast has no effect: matmuls run in {} already", name_of(compute))
+          .hint("set model_parallel.autocast_dtype to another dtype");
   }
   if (out == compute) out.reset();
   return out;
@@ -60,32 +62,33 @@ std::optional<ActivationOffloading> offloading_of(const config::ModelParallelCon
   if (!m.cpu_offloading()) {
     for (const char* child : {"_num_layers", "_activations", "_double_buffering", "_retain_pinned_cpu_buffers"})
       if (report.given(key + child))
-        report.warn("no-effect", key + child, key + child + " has no effect without cpu_offloading",
-                    "set model_parallel.cpu_offloading: true");
+        report.warn("no-effect", key + child)
+            .says(key + child + " has no effect without cpu_offloading")
+            .hint("set model_parallel.cpu_offloading: true");
     return std::nullopt;
   }
   if (request.pp > 1)
-    report.refuse("bad-value", key,
-                  "offloading of activations does not work with pipeline parallelism (Megatron Core's rule)",
-                  "set distributed.activation_checkpointing: full");
+    report.refuse("bad-value", key)
+        .says("offloading of activations does not work with pipeline parallelism (Megatron Core's rule)")
+        .hint("set distributed.activation_checkpointing: full");
   if (recompute != Recompute::kNone)
-    report.refuse("bad-value", key,
-                  "offloading of activations does not work with activation checkpointing (Megatron Core's rule)",
-                  "choose one: set distributed.activation_checkpointing: false, or remove cpu_offloading");
+    report.refuse("bad-value", key)
+        .says("offloading of activations does not work with activation checkpointing (Megatron Core's rule)")
+        .hint("choose one: set distributed.activation_checkpointing: false, or remove cpu_offloading");
   const ActivationOffloading out{.layers = m.cpu_offloading_num_layers(),
                                  .double_buffering = m.cpu_offloading_double_buffering(),
                                  .retain_host_buffers = m.cpu_offloading_retain_pinned_cpu_buffers()};
   if (out.layers < 0 || (request.layers && out.layers >= *request.layers)) {
-    report.refuse("bad-value", layers,
-                  fmt::format("activations of {} layers cannot be offloaded{}", out.layers,
-                              request.layers ? fmt::format(": the model has {}", *request.layers) : ""),
-                  request.layers ? fmt::format("0 to {}: the last layer is the first one in the backward pass",
-                                               *request.layers - 1)
-                                 : "0 or more, but fewer than the model has layers");
+    report.refuse("bad-value", layers)
+        .says("activations of {} layers cannot be offloaded{}", out.layers,
+              request.layers ? fmt::format(": the model has {}", *request.layers) : "")
+        .hint(request.layers
+                  ? fmt::format("0 to {}: the last layer is the first one in the backward pass", *request.layers - 1)
+                  : "0 or more, but fewer than the model has layers");
     return std::nullopt;
   }
   const auto nothing = [&](const std::string& where, const std::string& why, const std::string& help) {
-    report.warn("no-effect", where, "no activations are offloaded: " + why, help);
+    report.warn("no-effect", where).says("no activations are offloaded: " + why).hint(help);
   };
   if (out.layers == 0)
     nothing(key, "cpu_offloading_num_layers is 0", "set cpu_offloading_num_layers to 1 or more");
@@ -106,7 +109,9 @@ std::optional<Float8Plan> float8_of(const config::Recipe& recipe, Located& repor
                       .emulate = asked.emulate()};
   for (const char* key : {"fp8.recipe_name", "fp8.filter_fqns", "fp8.emulate"})
     if (report.given(key))
-      report.warn("no-effect", key, std::string(key) + " has no effect without fp8.enabled", "set fp8.enabled: true");
+      report.warn("no-effect", key)
+          .says(std::string(key) + " has no effect without fp8.enabled")
+          .hint("set fp8.enabled: true");
   return std::nullopt;
 }
 
@@ -118,16 +123,19 @@ std::optional<QuantizationPlan> quantization_of(const config::Recipe& recipe, DT
     for (const char* key : {"quantization.bnb_4bit_quant_type", "quantization.bnb_4bit_use_double_quant",
                             "quantization.bnb_4bit_compute_dtype"})
       if (report.given(key))
-        report.warn("no-effect", key, std::string(key) + " has no effect without load_in_4bit",
-                    "set quantization.load_in_4bit: true");
+        report.warn("no-effect", key)
+            .says(std::string(key) + " has no effect without load_in_4bit")
+            .hint("set quantization.load_in_4bit: true");
   if (!four && !eight) return std::nullopt;
   const std::string key = four ? "quantization.load_in_4bit" : "quantization.load_in_8bit";
   if (!recipe.peft())
-    report.refuse("quantized-weights", key, "quantized weights are frozen, and there are no adapters to train instead",
-                  "add a peft section, or remove quantization");
+    report.refuse("quantized-weights", key)
+        .says("quantized weights are frozen, and there are no adapters to train instead")
+        .hint("add a peft section, or remove quantization");
   if (recipe.fp8() && recipe.fp8()->enabled())
-    report.refuse("quantized-weights", key, "matmuls with quantized weights cannot run in float8",
-                  "remove fp8 or quantization");
+    report.refuse("quantized-weights", key)
+        .says("matmuls with quantized weights cannot run in float8")
+        .hint("remove fp8 or quantization");
   return QuantizationPlan{.base = {.bits = four ? 4 : 8, .small_scales = four && asked.double_quant()},
                           .compute = four ? asked.compute_dtype() : compute};
 }
@@ -138,11 +146,13 @@ double router_bias_step_of(const config::Recipe& recipe, const ExecutionRequest&
   if (step == 0) return 0;
   const std::string key = "model.moe_overrides.gate_bias_update_factor";
   if (!request.router_biases)
-    report.refuse("router-bias", key, "no router of this model has a correction bias",
-                  "remove it; models with such biases name them e_score_correction_bias or expert_bias");
+    report.refuse("router-bias", key)
+        .says("no router of this model has a correction bias")
+        .hint("remove it; models with such biases name them e_score_correction_bias or expert_bias");
   else if (recipe.peft())
-    report.refuse("router-bias", key, "only adapters are trained and saved: the routers' biases do not change",
-                  "remove it, or peft");
+    report.refuse("router-bias", key)
+        .says("only adapters are trained and saved: the routers' biases do not change")
+        .hint("remove it, or peft");
   return step;
 }
 
@@ -151,11 +161,12 @@ double router_bias_step_of(const config::Recipe& recipe, const ExecutionRequest&
 void check_weight_shards(const config::ModelParallelConfig& m, const config::LoadedRecipe& loaded, Located& report) {
   const auto check = [&](const std::string& key, const std::optional<int>& shards, int ranks) {
     if (shards && *shards > ranks && *shards % std::max(1, ranks) == 0)  // else Megatron Core's own check fails
-      report.refuse("unsupported-option", "model_parallel." + key,
-                    fmt::format("{} weight shards over {} tensor-parallel rank{} are not supported", *shards, ranks,
-                                ranks == 1 ? "" : "s"),
-                    "remove it; strategy fsdp2, or megatron_fsdp with zero_dp_strategy 3, shards weights over "
-                    "data-parallel ranks and gathers them for use");
+      report.refuse("unsupported-option", "model_parallel." + key)
+          .says("{} weight shards over {} tensor-parallel rank{} are not supported", *shards, ranks,
+                ranks == 1 ? "" : "s")
+          .hint(
+              "remove it; strategy fsdp2, or megatron_fsdp with zero_dp_strategy 3, shards weights over "
+              "data-parallel ranks and gathers them for use");
   };
   check("tensor_parallel_num_weight_shards", m.tensor_parallel_num_weight_shards(),
         loaded.recipe.distributed->tp_size().value_or(1));
@@ -174,12 +185,13 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   out.activations.kept_microbatches = m.num_microbatches_with_partial_activation_checkpoints();
   const std::string window = "model_parallel.num_microbatches_with_partial_activation_checkpoints";
   if (out.activations.kept_microbatches && *out.activations.kept_microbatches < 0)
-    report.refuse("bad-value", window,
-                  fmt::format("{} microbatches cannot keep their activations", *out.activations.kept_microbatches),
-                  "0 or more");
+    report.refuse("bad-value", window)
+        .says("{} microbatches cannot keep their activations", *out.activations.kept_microbatches)
+        .hint("0 or more");
   if (out.activations.kept_microbatches && out.activations.recompute == Recompute::kNone)
-    report.warn("no-effect", window, "every microbatch keeps its activations: activation checkpointing is off",
-                "set distributed.activation_checkpointing: full");
+    report.warn("no-effect", window)
+        .says("every microbatch keeps its activations: activation checkpointing is off")
+        .hint("set distributed.activation_checkpointing: full");
   if (m.defer_embedding_wgrad_compute() && pp > 1) out.gradients.deferred_head = m.wgrad_deferral_limit();
   out.gradients.delay_weight_gradients = m.delay_wgrad_compute();
   out.precision.autocast = autocast_of(recipe, request.compute, report);
@@ -189,14 +201,15 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   out.precision.fused_accumulation = m.gradient_accumulation_fusion();
   out.precision.deterministic = m.deterministic_mode();
   if (out.precision.deterministic && !request.cuda)
-    report.warn("no-effect", "model_parallel.deterministic_mode",
-                "on a CPU every run of a mesh is already bitwise reproducible", "remove it, or plan for device: cuda");
+    report.warn("no-effect", "model_parallel.deterministic_mode")
+        .says("on a CPU every run of a mesh is already bitwise reproducible")
+        .hint("remove it, or plan for device: cuda");
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&recipe.distributed->strategy()))
     out.gradients.check_gradients = megatron->check_for_nan_in_grad();
   if (m.hybrid_context_parallel())
-    report.refuse("unsupported-option", "model_parallel.hybrid_context_parallel",
-                  "choosing the context-parallel size per sequence is not supported",
-                  "remove it; distributed.cp_size applies to all sequences");
+    report.refuse("unsupported-option", "model_parallel.hybrid_context_parallel")
+        .says("choosing the context-parallel size per sequence is not supported")
+        .hint("remove it; distributed.cp_size applies to all sequences");
   out.activations.offloading = offloading_of(m, request, out.activations.recompute, report);
   out.experts.overlap_experts = m.overlap_moe_expert_parallel_comm();
   out.experts.late_expert_gradients = m.overlap_dispatch_backward_with_experts_wgrad();
@@ -212,17 +225,17 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   if (const auto* chunked = std::get_if<config::ChunkedCrossEntropyConfig>(&recipe.loss_fn()))
     out.loss.loss_chunk = chunked->chunk_len();
   if (out.loss.loss_chunk && request.head_rows_normed) {
-    report.warn("no-effect", "loss_fn._target_",
-                "logits are not chunked: this model divides them by the norms of the head's rows, whose gradient is "
-                "not computed in chunks",
-                "set loss_fn._target_: masked_ce");
+    report.warn("no-effect", "loss_fn._target_")
+        .says(
+            "logits are not chunked: this model divides them by the norms of the head's rows, whose gradient is "
+            "not computed in chunks")
+        .hint("set loss_fn._target_: masked_ce");
     out.loss.loss_chunk.reset();
   }
   if (out.loss.loss_chunk && out.gradients.deferred_head) {
-    report.warn(
-        "no-effect", "model_parallel.defer_embedding_wgrad_compute",
-        "the head's weight gradient is not deferred: it is computed with the loss, one chunk of tokens at a time",
-        "remove it, or set loss_fn._target_: masked_ce");
+    report.warn("no-effect", "model_parallel.defer_embedding_wgrad_compute")
+        .says("the head's weight gradient is not deferred: it is computed with the loss, one chunk of tokens at a time")
+        .hint("remove it, or set loss_fn._target_: masked_ce");
     out.gradients.deferred_head.reset();
   }
   if (recipe.neftune()) out.embedding_noise = recipe.neftune()->noise_alpha();
@@ -253,8 +266,9 @@ RecomputeModules recompute_modules(const config::Recipe& recipe, bool training, 
                     {},
                     key});
   if (recipe.distributed->checkpointing() != Recompute::kNone) {
-    report.warn("no-effect", key, "activation_checkpointing already decides what is recomputed",
-                "remove distributed.activation_checkpointing, or recompute_modules");
+    report.warn("no-effect", key)
+        .says("activation_checkpointing already decides what is recomputed")
+        .hint("remove distributed.activation_checkpointing, or recompute_modules");
     return out;
   }
   for (const auto& [module, member] : kMembers)

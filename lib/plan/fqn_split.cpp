@@ -15,20 +15,16 @@ LayerRange even_layers(int stage, int stages, int layers) {
 
 void check_stage_count(int stages, int layers, int stages_per_rank, Diagnostics& problems) {
   if (stages < 1) {
-    problems.push_back({"bad-value",
-                        fmt::format("{} pipeline stages", stages),
-                        "there must be at least 1",
-                        {},
-                        "distributed.pp_size"});
+    problems.add("bad-value", "distributed.pp_size")
+        .says("{} pipeline stages", stages)
+        .hint("there must be at least 1");
   } else if (stages > layers) {
     const int ranks = layers / std::max(1, stages_per_rank);
     const auto each = stages_per_rank > 1 ? fmt::format(" ({} per rank)", stages_per_rank) : "";
-    problems.push_back({"too-many-stages",
-                        fmt::format("{} pipeline stages{} for {} layers", stages, each, layers),
-                        ranks >= 1 ? fmt::format("every stage needs a layer; use at most pp_size: {}", ranks)
-                                   : fmt::format("every stage needs a layer; use a schedule with one stage per rank"),
-                        {},
-                        "distributed.pp_size"});
+    problems.add("too-many-stages", "distributed.pp_size")
+        .says("{} pipeline stages{} for {} layers", stages, each, layers)
+        .hint(ranks >= 1 ? fmt::format("every stage needs a layer; use at most pp_size: {}", ranks)
+                         : fmt::format("every stage needs a layer; use a schedule with one stage per rank"));
   }
 }
 

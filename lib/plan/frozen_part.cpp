@@ -35,8 +35,9 @@ class Selectors {
   void refuse_unused(const std::vector<std::string_view>& modules, Located& report) const {
     for (std::size_t i = 0; i < list_.size(); ++i)
       if (!used_[i])
-        report.refuse("freeze-target", key_, fmt::format("no module of this model matches '{}'", text_of(list_[i])),
-                      suggestion(text_of(list_[i]), modules));
+        report.refuse("freeze-target", key_)
+            .says("no module of this model matches '{}'", text_of(list_[i]))
+            .hint(suggestion(text_of(list_[i]), modules));
   }
 
  private:
@@ -90,8 +91,9 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   const auto& section = *recipe.recipe.freeze_config();
   if (section.freeze_modules->empty() && section.unfreeze_modules->empty()) return std::nullopt;
   if (recipe.recipe.peft()) {
-    report.refuse("unsupported-option", key, "with adapters, no module of the model itself is trained",
-                  "peft.target_modules and peft.exclude_modules say where adapters are trained");
+    report.refuse("unsupported-option", key)
+        .says("with adapters, no module of the model itself is trained")
+        .hint("peft.target_modules and peft.exclude_modules say where adapters are trained");
     return std::nullopt;
   }
   Selectors freeze(key + ".freeze_modules", section.freeze_modules()),
@@ -122,8 +124,9 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
     if (parameter.tied_to.empty()) out.elements += parameter.shape.elements();
   }
   if (!any_trained)
-    report.refuse("freeze-target", key + ".freeze_modules", "no module of the model would be trained",
-                  "name exceptions that are trained in unfreeze_modules");
+    report.refuse("freeze-target", key + ".freeze_modules")
+        .says("no module of the model would be trained")
+        .hint("name exceptions that are trained in unfreeze_modules");
   if (out.names.empty()) return std::nullopt;
   count_products(out, model.layout.layer_count());
   return out;

@@ -255,10 +255,10 @@ void warn_of_idle_ranking(const config::Recipe& recipe, Located& report) {
   if (recipe.validation_dataset()) sets.emplace_back("default");
   for (const auto& [each, dataset] : recipe.validation_datasets()) sets.emplace_back(each);
   if (sets.empty() ? name == "default" : std::ranges::find(sets, name) != sets.end()) return;
-  report.warn("no-effect", "checkpoint.best_metric_key",
-              fmt::format("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL", name),
-              sets.empty() ? "add validation_dataset, which is named default"
-                           : fmt::format("the validation sets are {}", join(sets)));
+  report.warn("no-effect", "checkpoint.best_metric_key")
+      .says("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL", name)
+      .hint(sets.empty() ? "add validation_dataset, which is named default"
+                         : fmt::format("the validation sets are {}", join(sets)));
 }
 
 /// What the names of all layers share: their last component but one, and the last two (q_proj, q_proj.weight).
@@ -280,8 +280,9 @@ void refuse_unmatched(const std::string& key, const std::string& pattern, const 
                       const std::set<std::string>& names, Matches matches, Located& report) {
   if (std::ranges::any_of(names, matches)) return;
   const auto endings = endings_of(names);
-  report.refuse("bad-value", key, fmt::format("no {} of this model matches '{}'", what, pattern),
-                suggestion(pattern, {endings.begin(), endings.end()}));
+  report.refuse("bad-value", key)
+      .says("no {} of this model matches '{}'", what, pattern)
+      .hint(suggestion(pattern, {endings.begin(), endings.end()}));
 }
 
 void refuse_idle_patterns(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
@@ -311,19 +312,20 @@ void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Loc
   const Situation situation{recipe, plan, report};
   for (const auto& idle : kIdle)
     if (report.given(std::string(idle.key)) && idle.when(situation))
-      report.warn("no-effect", std::string(idle.key), std::string(idle.sentence), std::string(idle.help));
+      report.warn("no-effect", std::string(idle.key)).says(std::string(idle.sentence)).hint(std::string(idle.help));
   if (situation.sizes().pp == 1 && recipe.model_parallel->virtual_pipeline_model_parallel_size().value_or(1) != 1)
-    report.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size",
-                  "virtual pipeline stages need pipeline parallelism",
-                  "set distributed.pp_size to 2 or more, or remove the key");
+    report.refuse("bad-value", "model_parallel.virtual_pipeline_model_parallel_size")
+        .says("virtual pipeline stages need pipeline parallelism")
+        .hint("set distributed.pp_size to 2 or more, or remove the key");
   warn_of_idle_ranking(recipe, report);
   refuse_idle_patterns(recipe, plan, report);
 }
 
 void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& report) {
   const auto warn = [&](const char* key) {
-    report.warn("no-effect", key, "estimates for a CPU assume this program's own kernels and communication",
-                "remove the key, or plan for a GPU (device: cuda, hardware.profile)");
+    report.warn("no-effect", key)
+        .says("estimates for a CPU assume this program's own kernels and communication")
+        .hint("remove the key, or plan for a GPU (device: cuda, hardware.profile)");
   };
   if (hardware.stack() != config::Stack::kOwn) warn("hardware.stack");
   if (hardware.dispatcher()) warn("hardware.dispatcher");

@@ -36,7 +36,7 @@ struct Mark {
 using Marks = std::vector<Mark>;
 
 Diagnostic bad_layout(std::string message, std::string help) {
-  return {"bad-value", std::move(message), std::move(help), {}, std::string(kLayoutStringKey)};
+  return Diagnostic{"bad-value"}.says(std::move(message)).hint(std::move(help)).of(std::string(kLayoutStringKey));
 }
 
 /// The number of a "*n" at `at`, and the position after it; empty if there is none.

@@ -55,19 +55,7 @@ double decay_coefficient(const LrSettings& s, std::int64_t n) {
   return 1.0;
 }
 
-/// Collects the violated rules of one schedule.
-class Rules {
- public:
-  explicit Rules(Diagnostics& problems) : problems_(problems) {}
-  void refuse(std::string_view key, std::string message, std::string help) {
-    problems_.push_back({"bad-value", std::move(message), std::move(help), {}, "lr_scheduler." + std::string(key)});
-  }
-
- private:
-  Diagnostics& problems_;
-};
-
-void check_rates(const LrSettings& s, Rules& rules) {
+void check_rates(const LrSettings& s, Diagnostics& problems) {
   const std::pair<std::string_view, double> all[] = {{"init_lr", s.init_lr()},
                                                      {"max_lr", s.max_lr()},
                                                      {"min_lr", s.min_lr()},
@@ -75,44 +63,52 @@ void check_rates(const LrSettings& s, Rules& rules) {
                                                      {"end_wd", s.end_wd()}};
   for (const auto& [key, value] : all)
     if (!std::isfinite(value) || value < 0)
-      rules.refuse(key, fmt::format("{} is {}", key, value), "rates must be finite and at least 0");
+      problems.add("bad-value", "lr_scheduler." + std::string(key))
+          .says("{} is {}", key, value)
+          .hint("rates must be finite and at least 0");
   if (s.min_lr() > s.max_lr())
-    rules.refuse("min_lr", fmt::format("min_lr {} is above max_lr {}", s.min_lr(), s.max_lr()),
-                 fmt::format("min_lr must be at most {}; if not set, it is a hundredth of optimizer.lr", s.max_lr()));
+    problems.add("bad-value", "lr_scheduler.min_lr")
+        .says("min_lr {} is above max_lr {}", s.min_lr(), s.max_lr())
+        .hint("min_lr must be at most {}; if not set, it is a hundredth of optimizer.lr", s.max_lr());
   if (s.init_lr() > s.max_lr())
-    rules.refuse("init_lr", fmt::format("init_lr {} is above max_lr {}", s.init_lr(), s.max_lr()),
-                 fmt::format("init_lr must be at most {}; if not set, it is a tenth of optimizer.lr", s.max_lr()));
+    problems.add("bad-value", "lr_scheduler.init_lr")
+        .says("init_lr {} is above max_lr {}", s.init_lr(), s.max_lr())
+        .hint("init_lr must be at most {}; if not set, it is a tenth of optimizer.lr", s.max_lr());
 }
 
-void check_decay(const LrSettings& s, Rules& rules) {
+void check_decay(const LrSettings& s, Diagnostics& problems) {
   if (s.lr_warmup_steps() >= s.lr_decay_steps())
-    rules.refuse("lr_warmup_steps",
-                 fmt::format("warm-up of {} steps does not end before the decay does, at step {}", s.lr_warmup_steps(),
-                             s.lr_decay_steps()),
-                 fmt::format("lr_warmup_steps must be at most {} (lr_decay_steps, by default the number of steps of "
-                             "the run, less 1); if not set, it is a tenth of the run's steps, at most 1000",
-                             s.lr_decay_steps() - 1));
+    problems.add("bad-value", "lr_scheduler.lr_warmup_steps")
+        .says("warm-up of {} steps does not end before the decay does, at step {}", s.lr_warmup_steps(),
+              s.lr_decay_steps())
+        .hint(
+            "lr_warmup_steps must be at most {} (lr_decay_steps, by default the number of steps of "
+            "the run, less 1); if not set, it is a tenth of the run's steps, at most 1000",
+            s.lr_decay_steps() - 1);
   if (s.lr_decay_style() != DecayStyle::kWsd) return;
   if (!s.wsd_decay_steps())
-    rules.refuse("wsd_decay_steps", "lr_decay_style WSD needs wsd_decay_steps",
-                 fmt::format("give the length of the final decay, for example {}",
-                             std::max<std::int64_t>(1, s.lr_decay_steps() / 10)));
+    problems.add("bad-value", "lr_scheduler.wsd_decay_steps")
+        .says("lr_decay_style WSD needs wsd_decay_steps")
+        .hint("give the length of the final decay, for example {}", std::max<std::int64_t>(1, s.lr_decay_steps() / 10));
   if (!s.lr_wsd_decay_style())
-    rules.refuse("lr_wsd_decay_style", "lr_decay_style WSD needs lr_wsd_decay_style",
-                 "one of linear, cosine, exponential, minus_sqrt");
+    problems.add("bad-value", "lr_scheduler.lr_wsd_decay_style")
+        .says("lr_decay_style WSD needs lr_wsd_decay_style")
+        .hint("one of linear, cosine, exponential, minus_sqrt");
 }
 
-void check_weight_decay(const LrSettings& s, Rules& rules) {
+void check_weight_decay(const LrSettings& s, Diagnostics& problems) {
   if (s.end_wd() < s.start_wd())
-    rules.refuse("end_wd", fmt::format("end_wd {} is below start_wd {}", s.end_wd(), s.start_wd()),
-                 fmt::format("weight decay can only increase: end_wd must be at least {}", s.start_wd()));
+    problems.add("bad-value", "lr_scheduler.end_wd")
+        .says("end_wd {} is below start_wd {}", s.end_wd(), s.start_wd())
+        .hint("weight decay can only increase: end_wd must be at least {}", s.start_wd());
   else if (s.wd_incr_style() == WeightDecayStyle::kConstant && s.start_wd() != s.end_wd())
-    rules.refuse(
-        "wd_incr_style",
-        fmt::format("start_wd {} and end_wd {} differ, but wd_incr_style is constant", s.start_wd(), s.end_wd()),
-        "choose linear or cosine, or make the two equal");
+    problems.add("bad-value", "lr_scheduler.wd_incr_style")
+        .says("start_wd {} and end_wd {} differ, but wd_incr_style is constant", s.start_wd(), s.end_wd())
+        .hint("choose linear or cosine, or make the two equal");
   if (s.wd_incr_style() != WeightDecayStyle::kConstant && s.wd_incr_steps() < 1)
-    rules.refuse("wd_incr_steps", "weight decay cannot change over 0 steps", "wd_incr_steps must be at least 1");
+    problems.add("bad-value", "lr_scheduler.wd_incr_steps")
+        .says("weight decay cannot change over 0 steps")
+        .hint("wd_incr_steps must be at least 1");
 }
 
 }  // namespace
@@ -162,10 +158,9 @@ std::optional<LrSchedule> make_lr_schedule(const std::optional<config::LrSchedul
   s.lr_wsd_decay_style = c.lr_wsd_decay_style();
 
   const std::size_t before = problems.size();
-  Rules rules(problems);
-  check_rates(s, rules);
-  check_decay(s, rules);
-  check_weight_decay(s, rules);
+  check_rates(s, problems);
+  check_decay(s, problems);
+  check_weight_decay(s, problems);
   if (problems.size() > before) return std::nullopt;
   return LrSchedule(s);
 }
@@ -200,10 +195,10 @@ LrSettings resumed_settings(const std::optional<config::LrSchedulerConfig>& sect
                             const LrSettings& checkpoint, Diagnostics& problems) {
   if (!section || section->override_opt_param_scheduler()) return recipe;
   if (section->use_checkpoint_opt_param_scheduler()) return checkpoint;
-  Rules rules(problems);
   for (const auto& [key, ours, theirs] : differences(recipe, checkpoint))
-    rules.refuse(key, fmt::format("{} is {} in the recipe, but {} in the checkpoint", key, ours, theirs),
-                 "set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to choose one");
+    problems.add("bad-value", "lr_scheduler." + std::string(key))
+        .says("{} is {} in the recipe, but {} in the checkpoint", key, ours, theirs)
+        .hint("set use_checkpoint_opt_param_scheduler or override_opt_param_scheduler to choose one");
   return recipe;
 }
 

@@ -79,7 +79,9 @@ Diagnostics rekeyed(Diagnostics problems, const std::string& prefix) {
 /// Warns of keys that only matter for a model that is looked up in a Hugging Face cache.
 void warn_of_cache_keys(const config::ModelConfig& model, Located& report) {
   const auto warn = [&](const std::string& key) {
-    report.warn("no-effect", "model." + key, "the model is not looked up in a Hugging Face cache", "remove it");
+    report.warn("no-effect", "model." + key)
+        .says("the model is not looked up in a Hugging Face cache")
+        .hint("remove it");
   };
   if (model.revision()) warn("revision");
   if (model.cache_dir()) warn("cache_dir");
@@ -113,9 +115,9 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
   const bool pretrained = model.pretrained_model_name_or_path().has_value();
   const auto& source = model.config();
   if (model.target() == config::ModelTarget::kSeq2Seq) {
-    report.refuse("unsupported-model", "model._target_",
-                  "NeMoAutoModelForSeq2SeqLM: encoder-decoder models (T5) are not supported",
-                  "a decoder-only language model is needed");
+    report.refuse("unsupported-model", "model._target_")
+        .says("NeMoAutoModelForSeq2SeqLM: encoder-decoder models (T5) are not supported")
+        .hint("a decoder-only language model is needed");
     return std::nullopt;
   }
   if (model.target() == config::ModelTarget::kGpt2) {
@@ -153,18 +155,21 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
       const auto folders = folders_beside(recipe.folder());
       names.insert(names.end(), folders.begin(), folders.end());
       const auto near = nearest(choice.name, names);
-      report.warn("model-unknown", key,
-                  fmt::format("the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
-                              "memory and time are not",
-                              choice.name),
-                  fmt::format("{}give its configuration: --model.config PATH (a config.json or the folder with it)",
-                              near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near)));
+      report.warn("model-unknown", key)
+          .says(
+              "the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
+              "memory and time are not",
+              choice.name)
+          .hint("{}give its configuration: --model.config PATH (a config.json or the folder with it)",
+                near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near));
       return std::nullopt;
     }
     if (path.empty()) {
-      report.refuse("model-not-found", key, fmt::format("there is no model '{}' on this machine", choice.name),
-                    "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
-                    "HF_HUB_CACHE); nothing is downloaded");
+      report.refuse("model-not-found", key)
+          .says("there is no model '{}' on this machine", choice.name)
+          .hint(
+              "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
+              "HF_HUB_CACHE); nothing is downloaded");
       return std::nullopt;
     }
     std::error_code error;
@@ -172,8 +177,9 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     choice.folder = folder ? path : path.parent_path();
     const auto config_file = folder ? path / "config.json" : path;
     if (!is_there(config_file)) {
-      report.refuse("missing-file", key, fmt::format("'{}' has no config.json", choice.name),
-                    "a model folder holds config.json and safetensors");
+      report.refuse("missing-file", key)
+          .says("'{}' has no config.json", choice.name)
+          .hint("a model folder holds config.json and safetensors");
       return std::nullopt;
     }
     text = read_text(config_file);

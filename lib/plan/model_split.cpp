@@ -73,10 +73,6 @@ class Check {
   }
 
  private:
-  void refuse(std::string_view id, std::string message, std::string help) {
-    problems_.push_back({std::string(id), std::move(message), std::move(help), {}, std::string(kSplitKey)});
-  }
-
   void place(const std::string& fqn, int stage) {
     const int at = tree_.find(fqn);
     if (at < 0 || (tree_[at].layer >= 0 && tree_[at].kind != ModuleKind::kLayer)) return refuse_name(fqn);
@@ -89,10 +85,13 @@ class Check {
     for (auto dot = fqn.rfind('.'); dot != std::string::npos && dot > 0; dot = fqn.rfind('.', dot - 1)) {
       const int up = tree_.find(std::string_view(fqn).substr(0, dot));
       if (up >= 0 && tree_[up].kind == ModuleKind::kLayer)
-        return refuse("unknown-module", fmt::format("'{}' is a part of a layer", fqn),
-                      fmt::format("a layer is the smallest part of a stage; use '{}'", tree_[up].fqn));
+        return void(problems_.add("unknown-module", std::string(kSplitKey))
+                        .says("'{}' is a part of a layer", fqn)
+                        .hint("a layer is the smallest part of a stage; use '{}'", tree_[up].fqn));
     }
-    refuse("unknown-module", fmt::format("the model has no module '{}'", fqn), suggestion(fqn, tree_.names(), 8));
+    problems_.add("unknown-module", std::string(kSplitKey))
+        .says("the model has no module '{}'", fqn)
+        .hint(suggestion(fqn, tree_.names(), 8));
   }
 
   /// Marks a module and everything below it.
@@ -100,10 +99,10 @@ class Check {
     int& mark = stage_[static_cast<std::size_t>(at)];
     if (mark >= 0 && tree_[at].kind != ModuleKind::kRotary) {
       if (tree_[at].elements == 0 && tree_[at].kind != ModuleKind::kHead) return;
-      return refuse("duplicate-module",
-                    mark == stage ? fmt::format("'{}' appears twice in stage {}", named, stage)
-                                  : fmt::format("'{}' is in stage {} and in stage {}", named, mark, stage),
-                    "every module with parameters belongs to one stage");
+      return void(problems_.add("duplicate-module", std::string(kSplitKey))
+                      .says(mark == stage ? fmt::format("'{}' appears twice in stage {}", named, stage)
+                                          : fmt::format("'{}' is in stage {} and in stage {}", named, mark, stage))
+                      .hint("every module with parameters belongs to one stage"));
     }
     mark = stage;
     for (const int child : tree_[at].children) assign(child, stage, named);
@@ -123,13 +122,15 @@ class Check {
       // Only the top of a missing subtree is reported.
       const bool top = module.parent < 0 || holds[static_cast<std::size_t>(module.parent)];
       if (module.layer < 0 && top)
-        refuse("missing-module", fmt::format("no stage holds '{}'", module.fqn), where(module.kind));
+        problems_.add("missing-module", std::string(kSplitKey))
+            .says("no stage holds '{}'", module.fqn)
+            .hint(where(module.kind));
     }
     if (layers.empty()) return;
     std::sort(layers.begin(), layers.end());
-    refuse("missing-module",
-           fmt::format("no stage holds layer{} {}", layers.size() > 1 ? "s" : "", ranges_text(layers)),
-           "every layer belongs to one stage");
+    problems_.add("missing-module", std::string(kSplitKey))
+        .says("no stage holds layer{} {}", layers.size() > 1 ? "s" : "", ranges_text(layers))
+        .hint("every layer belongs to one stage");
   }
 
   /// By module: whether a descendant is in a stage, or the module is or contains the layer list.
@@ -156,11 +157,13 @@ class Check {
       const auto kind = tree_.modules()[i].kind;
       const int stage = stage_[i];
       if (stage > 0 && kind == ModuleKind::kEmbedding)
-        refuse("stage-order", fmt::format("'{}' is in stage {}", tree_.modules()[i].fqn, stage),
-               "embeddings belong to stage 0");
+        problems_.add("stage-order", std::string(kSplitKey))
+            .says("'{}' is in stage {}", tree_.modules()[i].fqn, stage)
+            .hint("embeddings belong to stage 0");
       if (stage >= 0 && stage < last && (kind == ModuleKind::kNorm || kind == ModuleKind::kHead))
-        refuse("stage-order", fmt::format("'{}' is in stage {}", tree_.modules()[i].fqn, stage),
-               fmt::format("it belongs to the last stage, {}", last));
+        problems_.add("stage-order", std::string(kSplitKey))
+            .says("'{}' is in stage {}", tree_.modules()[i].fqn, stage)
+            .hint("it belongs to the last stage, {}", last);
     }
     int previous = -1;
     for (std::size_t stage = 0; stage < names_.size(); ++stage)
@@ -168,8 +171,9 @@ class Check {
         const int at = tree_.find(fqn);
         if (at < 0 || tree_[at].kind != ModuleKind::kLayer) continue;
         if (tree_[at].layer < previous)
-          return refuse("stage-order", fmt::format("layer {} comes after layer {}", tree_[at].layer, previous),
-                        "layers must be in ascending order within a stage and from stage to stage");
+          return void(problems_.add("stage-order", std::string(kSplitKey))
+                          .says("layer {} comes after layer {}", tree_[at].layer, previous)
+                          .hint("layers must be in ascending order within a stage and from stage to stage"));
         previous = tree_[at].layer;
       }
   }
@@ -208,31 +212,30 @@ std::vector<StagePart> split_model(const ModuleTree& tree, const StageFqns& name
 }
 
 Diagnostics check_split(const ModuleTree& tree, const StageFqns& names) {
-  if (names.empty())
-    return {{"bad-value", "no stages are named", "name the modules of every stage", {}, std::string(kSplitKey)}};
-  return Check(tree, names).run();
+  if (!names.empty()) return Check(tree, names).run();
+  Diagnostics problems;
+  problems.add("bad-value", std::string(kSplitKey)).says("no stages are named").hint("name the modules of every stage");
+  return problems;
 }
 
 Diagnostics check_split_schedule(int stages, int pp_size, bool single_stage, schedule::PlacementStyle placement) {
-  const auto refuse = [&](std::string_view id, std::string_view rule, std::string_view use) {
-    return Diagnostics{{std::string(id),
-                        fmt::format("{} stages are named for {} pipeline ranks", stages, pp_size),
-                        fmt::format("{}; name {} stages", rule, use),
-                        {},
-                        std::string(kSplitKey)}};
+  Diagnostics problems;
+  const auto refuse = [&](ProblemId id, std::string_view rule, std::string_view use) {
+    problems.add(id, std::string(kSplitKey))
+        .says("{} stages are named for {} pipeline ranks", stages, pp_size)
+        .hint("{}; name {} stages", rule, use);
   };
   const int below = stages / pp_size * pp_size;
   const auto two = fmt::format("{}", 2 * pp_size);
   if (single_stage && stages != pp_size)
-    return refuse("schedule-single-stage", "this schedule runs exactly one stage per rank", fmt::format("{}", pp_size));
-  if (!single_stage && placement == schedule::PlacementStyle::kV && stages != 2 * pp_size)
-    return refuse("schedule-v-stages", "this schedule runs exactly two stages per rank", two);
-  if (!single_stage && stages < 2 * pp_size)
-    return refuse("schedule-multi-stage", "this schedule runs at least two stages per rank", two);
-  if (stages % pp_size != 0)
-    return refuse("indivisible", "every rank runs the same number of stages",
-                  fmt::format("{} or {}", below, below + pp_size));
-  return {};
+    refuse("schedule-single-stage", "this schedule runs exactly one stage per rank", fmt::format("{}", pp_size));
+  else if (!single_stage && placement == schedule::PlacementStyle::kV && stages != 2 * pp_size)
+    refuse("schedule-v-stages", "this schedule runs exactly two stages per rank", two);
+  else if (!single_stage && stages < 2 * pp_size)
+    refuse("schedule-multi-stage", "this schedule runs at least two stages per rank", two);
+  else if (stages % pp_size != 0)
+    refuse("indivisible", "every rank runs the same number of stages", fmt::format("{} or {}", below, below + pp_size));
+  return problems;
 }
 
 }  // namespace automodel::plan

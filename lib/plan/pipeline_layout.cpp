@@ -17,18 +17,8 @@ constexpr int kMost = 1 << 16;
 
 using Request = PipelineLayoutRequest;
 
-/// A problem with the numbers of a request; empty if they are valid.
-struct Fault {
-  std::string id = {};
-  std::string message = {};
-  std::string rule = {};
-  std::string_view key = {};
-  bool none() const { return id.empty(); }
-};
-
-Fault fault(std::string_view id, std::string message, std::string rule, std::string_view key) {
-  return {std::string(id), std::move(message), std::move(rule), key};
-}
+/// A problem with the numbers of a request, if any.
+using Fault = std::optional<Diagnostic>;
 
 bool uneven(const Request& r) {
   return r.first_rank_layers || r.last_rank_layers;
@@ -37,15 +27,20 @@ bool uneven(const Request& r) {
 Fault check_numbers(const Request& r) {
   if (r.layers < 1 || r.layers > kMost || r.pp_size < 1 || r.pp_size > kMost || r.chunks.value_or(1) < 1 ||
       r.chunks.value_or(1) > kMost)
-    return fault("bad-value",
-                 fmt::format("{} layers on {} ranks with {} chunks", r.layers, r.pp_size, r.chunks.value_or(1)),
-                 fmt::format("each number must be from 1 to {}", kMost), kMegatronPpKey);
+    return Diagnostic{"bad-value"}
+        .says("{} layers on {} ranks with {} chunks", r.layers, r.pp_size, r.chunks.value_or(1))
+        .hint("each number must be from 1 to {}", kMost)
+        .of(std::string(kMegatronPpKey));
   if (r.chunks.value_or(1) > 1 && r.pp_size == 1)
-    return fault("bad-value", fmt::format("{} chunks of layers on a single pipeline rank", *r.chunks),
-                 "chunks need at least two pipeline ranks", kChunksKey);
+    return Diagnostic{"bad-value"}
+        .says("{} chunks of layers on a single pipeline rank", *r.chunks)
+        .hint("chunks need at least two pipeline ranks")
+        .of(std::string(kChunksKey));
   if (uneven(r) && (r.account_for_embedding || r.account_for_loss))
-    return fault("bad-value", "numbers of layers for the ends together with account_for_embedding or account_for_loss",
-                 "use one of them", kFirstKey);
+    return Diagnostic{"bad-value"}
+        .says("numbers of layers for the ends together with account_for_embedding or account_for_loss")
+        .hint("use one of them")
+        .of(std::string(kFirstKey));
   return {};
 }
 
@@ -59,27 +54,37 @@ Fault check_uneven(const Request& r) {
   const int ranks = r.pp_size - given;
   const std::string_view key = r.first_rank_layers ? kFirstKey : kLastKey;
   if (first < 0 || last < 0 || first > r.layers || last > r.layers - first || ranks < 0)
-    return fault("bad-value",
-                 fmt::format("{} first and {} last layers of {} on {} ranks", first, last, r.layers, r.pp_size),
-                 "the ends cannot take more layers or ranks than there are", key);
+    return Diagnostic{"bad-value"}
+        .says("{} first and {} last layers of {} on {} ranks", first, last, r.layers, r.pp_size)
+        .hint("the ends cannot take more layers or ranks than there are")
+        .of(std::string(key));
   if (first % chunks != 0)
-    return fault("indivisible", fmt::format("{} layers on the first rank in {} chunks", first, chunks),
-                 "the chunks of a rank must have equal numbers of layers", kFirstKey);
+    return Diagnostic{"indivisible"}
+        .says("{} layers on the first rank in {} chunks", first, chunks)
+        .hint("the chunks of a rank must have equal numbers of layers")
+        .of(std::string(kFirstKey));
   if (last % chunks != 0)
-    return fault("indivisible", fmt::format("{} layers on the last rank in {} chunks", last, chunks),
-                 "the chunks of a rank must have equal numbers of layers", kLastKey);
+    return Diagnostic{"indivisible"}
+        .says("{} layers on the last rank in {} chunks", last, chunks)
+        .hint("the chunks of a rank must have equal numbers of layers")
+        .of(std::string(kLastKey));
   const int rest = r.layers - first - last;
   if ((rest == 0) != (ranks == 0))
-    return fault("bad-value", fmt::format("{} layers remain for {} ranks between the ends", rest, ranks),
-                 "the ranks between the ends share the remaining layers", key);
+    return Diagnostic{"bad-value"}
+        .says("{} layers remain for {} ranks between the ends", rest, ranks)
+        .hint("the ranks between the ends share the remaining layers")
+        .of(std::string(key));
   if (ranks == 0) return {};
   if (rest % ranks != 0)
-    return fault("indivisible", fmt::format("{} layers remain for {} ranks between the ends", rest, ranks),
-                 "the ranks between the ends have equal numbers of layers", key);
+    return Diagnostic{"indivisible"}
+        .says("{} layers remain for {} ranks between the ends", rest, ranks)
+        .hint("the ranks between the ends have equal numbers of layers")
+        .of(std::string(key));
   if (rest / ranks % chunks != 0)
-    return fault("indivisible",
-                 fmt::format("{} layers on each rank between the ends in {} chunks", rest / ranks, chunks),
-                 "the chunks of a rank must have equal numbers of layers", key);
+    return Diagnostic{"indivisible"}
+        .says("{} layers on each rank between the ends in {} chunks", rest / ranks, chunks)
+        .hint("the chunks of a rank must have equal numbers of layers")
+        .of(std::string(key));
   return {};
 }
 
@@ -91,16 +96,20 @@ Fault check_even(const Request& r) {
                         ? fmt::format("{} layers", r.layers)
                         : fmt::format("{} layers and {} of embedding and loss", r.layers, counted - r.layers);
   if (counted % r.pp_size != 0)
-    return fault("indivisible", fmt::format("{} on {} pipeline ranks", what, r.pp_size),
-                 "every rank must have the same number of layers", kMegatronPpKey);
+    return Diagnostic{"indivisible"}
+        .says("{} on {} pipeline ranks", what, r.pp_size)
+        .hint("every rank must have the same number of layers")
+        .of(std::string(kMegatronPpKey));
   if (counted / r.pp_size % chunks != 0)
-    return fault("indivisible", fmt::format("{} on {} pipeline ranks in {} chunks", what, r.pp_size, chunks),
-                 "the chunks of a rank must have equal numbers of layers", kChunksKey);
+    return Diagnostic{"indivisible"}
+        .says("{} on {} pipeline ranks in {} chunks", what, r.pp_size, chunks)
+        .hint("the chunks of a rank must have equal numbers of layers")
+        .of(std::string(kChunksKey));
   return {};
 }
 
 Fault check(const Request& r) {
-  if (auto found = check_numbers(r); !found.none()) return found;
+  if (auto found = check_numbers(r)) return found;
   return uneven(r) ? check_uneven(r) : check_even(r);
 }
 
@@ -129,7 +138,7 @@ std::string advice(const Request& request) {
     const auto works = [&](int value) {
       Request changed = request;
       knob.set(changed, value);
-      return check(changed).none();
+      return !check(changed);
     };
     const int most = request.layers + 2;
     const auto add = [&](int value) { words.push_back(fmt::format("{}: {}", knob.key, value)); };
@@ -202,24 +211,23 @@ class LayoutCheck {
     order();
     const auto stages = static_cast<int>(request_.layout->size());
     if (request_.pp_size < 1 || stages % request_.pp_size != 0)
-      refuse(fmt::format("{} stages on {} pipeline ranks", stages, request_.pp_size),
-             "the number of stages must be a multiple of the number of ranks");
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: {} stages on {} pipeline ranks", stages, request_.pp_size)
+          .hint("the number of stages must be a multiple of the number of ranks");
     else
       mtp();
     return problems_.size() == before;
   }
 
  private:
-  void refuse(std::string message, std::string help) {
-    problems_.push_back({"bad-value", "layout: " + std::move(message), std::move(help), {}, std::string(kLayoutKey)});
-  }
   int count(LayerKind kind) const { return static_cast<int>(std::count(flat_.begin(), flat_.end(), kind)); }
 
   void counts() {
     const auto expect = [&](LayerKind kind, int wanted, std::string rule) {
       if (const int found = count(kind); found != wanted)
-        refuse(fmt::format("'{}' ({}) appears {} times, not {}", letter_of(kind), name_of(kind), found, wanted),
-               std::move(rule));
+        problems_.add("bad-value", std::string(kLayoutKey))
+            .says("layout: '{}' ({}) appears {} times, not {}", letter_of(kind), name_of(kind), found, wanted)
+            .hint(std::move(rule));
     };
     expect(LayerKind::kEmbedding, 1, "the first stage begins with E");
     expect(LayerKind::kLoss, 1, "the last stage ends with L");
@@ -233,12 +241,18 @@ class LayoutCheck {
     if (flat_.empty()) return;
     const auto& stages = *request_.layout;
     if (stages.front().empty() || stages.front().front() != LayerKind::kEmbedding)
-      refuse("the first stage does not begin with the embedding", "begin with E");
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: the first stage does not begin with the embedding")
+          .hint("begin with E");
     if (stages.back().empty() || stages.back().back() != LayerKind::kLoss)
-      refuse("the last stage does not end with the loss", "end with L");
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: the last stage does not end with the loss")
+          .hint("end with L");
     const auto mtp = std::find(flat_.begin(), flat_.end(), LayerKind::kMtp);
     if (std::find(mtp, flat_.end(), LayerKind::kDecoder) != flat_.end())
-      refuse("a layer (t) comes after multi-token prediction (m)", "every t comes before the first m");
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: a layer (t) comes after multi-token prediction (m)")
+          .hint("every t comes before the first m");
   }
 
   void mtp() {
@@ -250,8 +264,14 @@ class LayoutCheck {
       ++holders;
       early |= i + static_cast<std::size_t>(request_.pp_size) < stages.size();
     }
-    if (holders > 1) refuse("multi-token prediction in several stages", "every m is in the same stage");
-    if (early) refuse("multi-token prediction before the last chunk", "m is in the last chunk of its rank");
+    if (holders > 1)
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: multi-token prediction in several stages")
+          .hint("every m is in the same stage");
+    if (early)
+      problems_.add("bad-value", std::string(kLayoutKey))
+          .says("layout: multi-token prediction before the last chunk")
+          .hint("m is in the last chunk of its rank");
   }
 
   const Request& request_;
@@ -295,18 +315,17 @@ bool has_mtp(const LayerKinds& layout) {
 std::optional<PipelineLayout> place_layers(const Request& request, Diagnostics& problems) {
   if (request.layout) {
     if (uneven(request) || request.account_for_embedding || request.account_for_loss || request.chunks) {
-      problems.push_back({"bad-value",
-                          "a layout together with other ways to place layers",
-                          "a layout already decides everything",
-                          {},
-                          std::string(kLayoutKey)});
+      problems.add("bad-value", std::string(kLayoutKey))
+          .says("a layout together with other ways to place layers")
+          .hint("a layout already decides everything");
       return std::nullopt;
     }
     if (!LayoutCheck(request, problems).run()) return std::nullopt;
     return place_layout(request);
   }
-  if (const auto found = check(request); !found.none()) {
-    problems.push_back({found.id, found.message, found.rule + advice(request), {}, std::string(found.key)});
+  if (auto found = check(request)) {
+    found->help += advice(request);
+    problems.push_back(std::move(*found));
     return std::nullopt;
   }
   return place_numbers(request);

@@ -39,9 +39,9 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
     return nullptr;
   }
   if (found->generate == nullptr) {
-    report.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule",
-                  fmt::format("the schedule '{}' is read from a file", *pipeline.pp_schedule()),
-                  "give pp_schedule_csv, or name a schedule");
+    report.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule")
+        .says("the schedule '{}' is read from a file", *pipeline.pp_schedule())
+        .hint("give pp_schedule_csv, or name a schedule");
     return nullptr;
   }
   return found;
@@ -98,10 +98,9 @@ class PipelinePlanning {
   void warn_of_unused_name() {
     const auto* named = settings_.pp_schedule() ? schedule::find_generator(*settings_.pp_schedule()) : nullptr;
     if (report_.given(kScheduleKey) && (named == nullptr || named->generate != nullptr))
-      report_.warn(
-          "no-effect", kScheduleKey,
-          fmt::format("pp_schedule '{}' has no effect together with pp_schedule_csv", *settings_.pp_schedule()),
-          "remove one of the two");
+      report_.warn("no-effect", kScheduleKey)
+          .says("pp_schedule '{}' has no effect together with pp_schedule_csv", *settings_.pp_schedule())
+          .hint("remove one of the two");
   }
 
   /// In Megatron Core, virtual_pipeline_model_parallel_size alone selects the interleaved schedule. The same applies
@@ -110,8 +109,9 @@ class PipelinePlanning {
     const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
     if (!chunks) return true;
     if (*chunks < 1 || *chunks > kMostStages / ranks_) {
-      report_.refuse("bad-value", kVirtualKey, fmt::format("{} stages on each of {} pipeline ranks", *chunks, ranks_),
-                     fmt::format("1 to {} stages in all", kMostStages));
+      report_.refuse("bad-value", kVirtualKey)
+          .says("{} stages on each of {} pipeline ranks", *chunks, ranks_)
+          .hint("1 to {} stages in all", kMostStages);
       return false;
     }
     if (*chunks > 1 && !report_.given(kScheduleKey))
@@ -124,10 +124,11 @@ class PipelinePlanning {
     const auto& name = *settings_.pp_schedule_csv();
     const auto path = find_beside(name, recipe_.folder());
     if (!path) {
-      report_.refuse("missing-file", "distributed.pipeline.pp_schedule_csv",
-                     fmt::format("the schedule '{}' is not a file", name),
-                     "give a CSV file in PyTorch's format; relative paths are resolved beside the recipe, then in the "
-                     "working directory");
+      report_.refuse("missing-file", "distributed.pipeline.pp_schedule_csv")
+          .says("the schedule '{}' is not a file", name)
+          .hint(
+              "give a CSV file in PyTorch's format; relative paths are resolved beside the recipe, then in the "
+              "working directory");
       return false;
     }
     table_path_ = name;
@@ -150,20 +151,19 @@ class PipelinePlanning {
     auto& batch = plan_.batch;
     if (batch.local % microbatch != 0) {
       const int down = std::max(1, batch.local / microbatch) * microbatch;
-      report_.refuse(
-          "indivisible", "distributed.pipeline.pp_microbatch_size",
-          fmt::format("local_batch_size {} is not a multiple of pp_microbatch_size {}", batch.local, microbatch),
-          fmt::format("step_scheduler.local_batch_size: {} or {}, or a pp_microbatch_size that divides {}", down,
-                      down + microbatch, batch.local));
+      report_.refuse("indivisible", "distributed.pipeline.pp_microbatch_size")
+          .says("local_batch_size {} is not a multiple of pp_microbatch_size {}", batch.local, microbatch)
+          .hint("step_scheduler.local_batch_size: {} or {}, or a pp_microbatch_size that divides {}", down,
+                down + microbatch, batch.local);
       return false;
     }
     batch.microbatch = microbatch;
     batch.microbatches = batch.local / microbatch;
     if (plan_.pipelined && batch.microbatches < ranks_)
-      report_.warn("few-microbatches", "distributed.pipeline.pp_microbatch_size",
-                   fmt::format("{} microbatch{} for {} pipeline ranks: the pipeline never fills", batch.microbatches,
-                               batch.microbatches == 1 ? "" : "es", ranks_),
-                   "a smaller pp_microbatch_size or a larger step_scheduler.local_batch_size fills it");
+      report_.warn("few-microbatches", "distributed.pipeline.pp_microbatch_size")
+          .says("{} microbatch{} for {} pipeline ranks: the pipeline never fills", batch.microbatches,
+                batch.microbatches == 1 ? "" : "es", ranks_)
+          .hint("a smaller pp_microbatch_size or a larger step_scheduler.local_batch_size fills it");
     return true;
   }
 
@@ -175,9 +175,9 @@ class PipelinePlanning {
     if (settings_.pipeline_model_parallel_layout()) given.emplace_back(kStageLayoutKey);
     if (layers.count || layers.automatic || !layers.counts.empty()) given.emplace_back(kStageLayersKey);
     if (given.size() > 1) {
-      report_.refuse("split-conflict", given[1],
-                     fmt::format("{} and {} both assign layers to stages", given[0], given[1]),
-                     "remove one of the two");
+      report_.refuse("split-conflict", given[1])
+          .says("{} and {} both assign layers to stages", given[0], given[1])
+          .hint("remove one of the two");
       return std::nullopt;
     }
     return given.empty() ? std::string() : given[0];
@@ -194,9 +194,9 @@ class PipelinePlanning {
     const auto chunks = recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
     const auto disagree = [&](const std::string& where, int stages, const std::string& other, int others) {
       if (stages != others)
-        report_.refuse("split-conflict", where,
-                       fmt::format("{} makes {} stages, {} has {}", where, stages, other, others),
-                       fmt::format("make both {}, or remove {}", others, where));
+        report_.refuse("split-conflict", where)
+            .says("{} makes {} stages, {} has {}", where, stages, other, others)
+            .hint("make both {}, or remove {}", others, where);
     };
     if (generator_ == nullptr) {
       const int stages = schedule::shape_of(table_.schedule).stages;
@@ -204,9 +204,9 @@ class PipelinePlanning {
       if (divided) disagree(*key, *divided, file, stages);
       if (chunks) disagree(kVirtualKey, static_cast<int>(*chunks * ranks_), file, stages);
       if (stages % ranks_ != 0)
-        report_.refuse("indivisible", "distributed.pipeline.pp_schedule_csv",
-                       fmt::format("{} stages are not a multiple of {} pipeline ranks", stages, ranks_),
-                       "use a schedule with the same number of stages on every rank");
+        report_.refuse("indivisible", "distributed.pipeline.pp_schedule_csv")
+            .says("{} stages are not a multiple of {} pipeline ranks", stages, ranks_)
+            .hint("use a schedule with the same number of stages on every rank");
       return report_.ok() ? std::optional(stages / ranks_) : std::nullopt;
     }
     if (divided) {
@@ -277,21 +277,18 @@ class PipelinePlanning {
     // A layout may omit multi-token-prediction layers, as a checkpoint may.
     if (wanted.layout && model_ != nullptr && has_mtp(*wanted.layout)) wanted.mtp_layers = model_->spec.mtp_layers;
     if (wanted.layout && model_ == nullptr)
-      problems.push_back({"missing-key",
-                          "a layout needs a model with known sizes",
-                          "give --model.config PATH (a config.json)",
-                          {},
-                          "pipeline_model_parallel_layout"});
+      problems.add("missing-key", "pipeline_model_parallel_layout")
+          .says("a layout needs a model with known sizes")
+          .hint("give --model.config PATH (a config.json)");
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
     report_.refuse_all(std::move(problems), kSection);
     if (layout_ && wanted.mtp_layers > 0)
       report_.plan_only(request_.training, "multi-token-prediction layers (m)",
-                        {"unsupported",
-                         "multi-token-prediction layers (m) can be planned but not trained",
-                         "leave them out of the layout: the model trains without them",
-                         {},
-                         kStageLayoutKey});
+                        Diagnostic{"unsupported"}
+                            .says("multi-token-prediction layers (m) can be planned but not trained")
+                            .hint("leave them out of the layout: the model trains without them")
+                            .of(kStageLayoutKey));
     return report_.ok();
   }
 
@@ -311,9 +308,9 @@ class PipelinePlanning {
     } else if (!layers.counts.empty()) {
       const int total = std::accumulate(layers.counts.begin(), layers.counts.end(), 0);
       if (total != model_->spec.layers)
-        report_.refuse("bad-value", kStageLayersKey,
-                       fmt::format("the stages have {} layers, the model {}", total, model_->spec.layers),
-                       "the list must add up to the model's layers");
+        report_.refuse("bad-value", kStageLayersKey)
+            .says("the stages have {} layers, the model {}", total, model_->spec.layers)
+            .hint("the list must add up to the model's layers");
       else
         fqns_ = stage_fqns(names, ranges_of(layers.counts));
     } else if (layout_) {
@@ -379,9 +376,9 @@ class PipelinePlanning {
       request.microbatch_group_size = recipe_.recipe.model_parallel->microbatch_group_size_per_vp_stage().value_or(0);
       if (request.microbatch_group_size != 0 && generator_->name != "MegatronInterleaved") {
         if (ranks_ > 1)  // with one, check_idle_keys() says so
-          report_.warn("no-effect", "model_parallel.microbatch_group_size_per_vp_stage",
-                       fmt::format("microbatch_group_size_per_vp_stage has no effect under {}", generator_->name),
-                       "it belongs to pp_schedule: MegatronInterleaved");
+          report_.warn("no-effect", "model_parallel.microbatch_group_size_per_vp_stage")
+              .says("microbatch_group_size_per_vp_stage has no effect under {}", generator_->name)
+              .hint("it belongs to pp_schedule: MegatronInterleaved");
         request.microbatch_group_size = 0;
       }
       made = schedule::make_schedule(*generator_, request);

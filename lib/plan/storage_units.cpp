@@ -50,27 +50,28 @@ void choose_storage_units(Sharding& sharding, const config::DistributedConfig& d
     const bool named =
         std::ranges::any_of(*classes, [&](const std::string& each) { return is_decoder_layer(each, *spec); });
     if (!sharding.parameters) {
-      report.warn("no-effect", kUnitsKey,
-                  "unit modules define what is gathered together, but no parameters are sharded",
-                  "set distributed.zero_dp_strategy: 3, or remove the key");
+      report.warn("no-effect", kUnitsKey)
+          .says("unit modules define what is gathered together, but no parameters are sharded")
+          .hint("set distributed.zero_dp_strategy: 3, or remove the key");
     } else if (!named && !sharding.whole_stage) {
       sharding.whole_stage = true;
       sharding.double_buffer = false;
       sharding.bucket_bytes.reset();
-      report.warn("unit-modules", kUnitsKey,
-                  fmt::format("none of [{}] is the decoder layer of {}: a whole stage is gathered at once and stays "
-                              "gathered until its backward pass is done",
-                              fmt::join(*classes, ", "), spec->architecture),
-                  "name the model's decoder layer, or remove the key: layers are then units");
+      report.warn("unit-modules", kUnitsKey)
+          .says(
+              "none of [{}] is the decoder layer of {}: a whole stage is gathered at once and stays "
+              "gathered until its backward pass is done",
+              fmt::join(*classes, ", "), spec->architecture)
+          .hint("name the model's decoder layer, or remove the key: layers are then units");
     }
   }
   if (megatron->fsdp_double_buffer() && !sharding.double_buffer)
-    report.warn("no-effect", kBufferKey,
-                !sharding.parameters ? "no parameters are gathered for use"
-                : sharding.whole_stage
-                    ? "a stage is one unit: there is nothing to alternate with"
-                    : "gathered parameters are kept until the backward pass: each layer needs its own buffer",
-                "it takes effect with zero_dp_strategy 3, without a pipeline, if layers are units");
+    report.warn("no-effect", kBufferKey)
+        .says(!sharding.parameters ? "no parameters are gathered for use"
+              : sharding.whole_stage
+                  ? "a stage is one unit: there is nothing to alternate with"
+                  : "gathered parameters are kept until the backward pass: each layer needs its own buffer")
+        .hint("it takes effect with zero_dp_strategy 3, without a pipeline, if layers are units");
 }
 
 }  // namespace automodel::plan

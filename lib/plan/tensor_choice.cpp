@@ -54,8 +54,10 @@ class TensorCheck {
   void divides(std::int64_t size, std::string_view name, const std::string& help) {
     if (size % tp_ == 0) return;
     fine_ = false;
-    report_.refuse_plan("indivisible", "distributed.tp_size",
-                        fmt::format("{} {} is not divisible by tp_size {}", name, size, tp_), help);
+    report_.refuse("indivisible", "distributed.tp_size")
+        .says("{} {} is not divisible by tp_size {}", name, size, tp_)
+        .hint(help)
+        .exits(ExitCode::kRefused);
   }
 
  private:
@@ -65,7 +67,7 @@ class TensorCheck {
 
   void misfit(const std::string& key, const std::string& message, const std::string& help) {
     fine_ = false;
-    report_.refuse("tp-plan", key, message, help);
+    report_.refuse("tp-plan", key).says(message).hint(help);
   }
 
   void check(int layer, const arch::DividedBlock& block, const std::string& key) {
@@ -195,15 +197,17 @@ arch::TensorPlan read_mapping(const config::Value::Map& map, const arch::Layout&
     if (word != nullptr && arch::is_skipped_style(*word)) continue;
     if (!style) {
       const std::string given = word != nullptr ? *word : config::to_json(value);
-      report.refuse("unknown-style", key, fmt::format("unknown parallel style '{}' of '{}'", given, pattern),
-                    suggestion(given, arch::tensor_style_words()));
+      report.refuse("unknown-style", key)
+          .says("unknown parallel style '{}' of '{}'", given, pattern)
+          .hint(suggestion(given, arch::tensor_style_words()));
       continue;
     }
     const auto full = any(pattern) ? pattern : layout.base + "." + pattern;
     if (!any(full)) {
       std::vector<std::string_view> known(names.begin(), names.end());
-      report.refuse("unknown-module", key, fmt::format("the model has no module '{}'", pattern),
-                    suggestion(pattern, known, 8));
+      report.refuse("unknown-module", key)
+          .says("the model has no module '{}'", pattern)
+          .hint(suggestion(pattern, known, 8));
       continue;
     }
     plan.rows.emplace_back(full, *style);
@@ -229,8 +233,9 @@ class OverlapChoice {
            {"tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs",
             "tp_comm_overlap_rs_dgrad", "tp_comm_overlap_disable_qkv", "tp_comm_overlap_disable_fc1"})
         if (const std::string key = std::string("model_parallel.") + child; report_.given(key))
-          report_.warn("no-effect", key, key + " has no effect without tp_comm_overlap",
-                       "set model_parallel.tp_comm_overlap: true");
+          report_.warn("no-effect", key)
+              .says(key + " has no effect without tp_comm_overlap")
+              .hint("set model_parallel.tp_comm_overlap: true");
       return out;
     }
     out.gather = m_.tp_comm_overlap_ag();
@@ -264,17 +269,21 @@ class OverlapChoice {
 
   void no_such_block(const std::string& name, const std::string& reason) {
     const auto key = "model_parallel." + name;
-    report_.warn("no-effect", key, fmt::format("{} has no effect: {}", key, reason), "remove it");
+    report_.warn("no-effect", key).says("{} has no effect: {}", key, reason).hint("remove it");
   }
 
   bool usable(bool wanted, const std::string& key) {
     if (!wanted) return false;
     if (tp_ == 1) {
-      report_.warn("no-effect", key, key + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
+      report_.warn("no-effect", key)
+          .says(key + " has no effect with tp_size 1")
+          .hint("set distributed.tp_size to 2 or more");
       return false;
     }
     if (!sequence_)
-      report_.refuse("bad-value", key, key + " requires sequence parallelism", "also set sequence_parallel: true");
+      report_.refuse("bad-value", key)
+          .says(key + " requires sequence parallelism")
+          .hint("also set sequence_parallel: true");
     return sequence_;
   }
 
@@ -318,7 +327,9 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   if (sizes.tp == 1) {
     for (const std::string each : {"distributed.tp_plan", "distributed.sequence_parallel"})
       if (report.given(each) && (each != key ? strategy_asks(loaded.recipe) : !given.is_null()))
-        report.warn("no-effect", each, each + " has no effect with tp_size 1", "set distributed.tp_size to 2 or more");
+        report.warn("no-effect", each)
+            .says(each + " has no effect with tp_size 1")
+            .hint("set distributed.tp_size to 2 or more");
     return {};
   }
   arch::TensorPlan plan = arch::default_tensor_plan(model.layout);
@@ -329,18 +340,20 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
       if (auto own = arch::transformers_tensor_plan(model.spec, model.layout))
         plan = std::move(*own);
       else
-        report.refuse("unknown-tp-plan", key,
-                      fmt::format("transformers has no tensor-parallel plan for {}", model.spec.architecture),
-                      "leave tp_plan out for the family's plan, or give a mapping of modules to styles");
+        report.refuse("unknown-tp-plan", key)
+            .says("transformers has no tensor-parallel plan for {}", model.spec.architecture)
+            .hint("leave tp_plan out for the family's plan, or give a mapping of modules to styles");
     } else if (*name != "llama_nemotron_super_tp_plan") {  // NeMo AutoModel's name for Llama's plan
-      report.refuse(
-          "unknown-tp-plan", key, fmt::format("unknown tensor-parallel plan '{}'", *name),
-          "auto (the model's own plan in transformers), llama_nemotron_super_tp_plan, or a mapping of modules "
-          "to styles; Python plans cannot be loaded");
+      report.refuse("unknown-tp-plan", key)
+          .says("unknown tensor-parallel plan '{}'", *name)
+          .hint(
+              "auto (the model's own plan in transformers), llama_nemotron_super_tp_plan, or a mapping of modules "
+              "to styles; Python plans cannot be loaded");
     }
   } else if (!given.is_null()) {
-    report.refuse("unknown-tp-plan", key, "tp_plan is neither a mapping nor a name",
-                  "for example {'model.layers.*.self_attn.q_proj': colwise}");
+    report.refuse("unknown-tp-plan", key)
+        .says("tp_plan is neither a mapping nor a name")
+        .hint("for example {'model.layers.*.self_attn.q_proj': colwise}");
   }
   plan.sequence_parallel = sequence;
   plan.overlap = overlap;
@@ -348,9 +361,10 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   const auto tokens = length.tokens / sizes.cp;
   if ((plan.sequence_parallel || model.spec.moe) && length.tokens % sizes.cp == 0 && tokens % sizes.tp != 0) {
     const std::int64_t unit = std::int64_t{sizes.tp} * sizes.cp, down = length.tokens / unit * unit;
-    report.refuse_plan("indivisible", length.key,
-                       fmt::format("{} tokens per sequence and rank are not divisible by tp_size {}", tokens, sizes.tp),
-                       fmt::format("nearest valid values: {} and {}", down, down + unit));
+    report.refuse("indivisible", length.key)
+        .says("{} tokens per sequence and rank are not divisible by tp_size {}", tokens, sizes.tp)
+        .hint("nearest valid values: {} and {}", down, down + unit)
+        .exits(ExitCode::kRefused);
   }
   return plan;
 }

@@ -75,34 +75,34 @@ void check_expert_ranks(const config::LoadedRecipe& loaded, const arch::ModelSpe
     for (const char* key : {"expert_tensor_parallel_size", "overlap_moe_expert_parallel_comm",
                             "overlap_dispatch_backward_with_experts_wgrad"})
       if (report.given(std::string("model_parallel.") + key))
-        report.warn("no-effect", std::string("model_parallel.") + key,
-                    fmt::format("{} has no effect: '{}' has no experts", key, spec.model_type), "remove the key");
+        report.warn("no-effect", std::string("model_parallel.") + key)
+            .says("{} has no effect: '{}' has no experts", key, spec.model_type)
+            .hint("remove the key");
     if (sizes.ep > 1)
-      report.refuse("bad-value", "distributed.ep_size",
-                    fmt::format("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type),
-                    "ep_size: 1, or a model with experts");
+      report.refuse("bad-value", "distributed.ep_size")
+          .says("ep_size is {}, but '{}' has no experts", sizes.ep, spec.model_type)
+          .hint("ep_size: 1, or a model with experts");
     return;
   }
   if (spec.moe->experts % sizes.ep != 0)
-    report.refuse("indivisible", "distributed.ep_size",
-                  fmt::format("{} experts cannot be distributed evenly over {} expert-parallel ranks",
-                              spec.moe->experts, sizes.ep),
-                  nearest_divisors(spec.moe->experts, sizes.ep));
+    report.refuse("indivisible", "distributed.ep_size")
+        .says("{} experts cannot be distributed evenly over {} expert-parallel ranks", spec.moe->experts, sizes.ep)
+        .hint(nearest_divisors(spec.moe->experts, sizes.ep));
   if (tensor <= 1) return;
   if (spec.moe->bias)
-    return report.refuse(
-        "bad-value", tensor_key,
-        fmt::format("the experts of '{}' have biases and cannot be split over ranks", spec.model_type),
-        "set expert_tensor_parallel_size: 1; distributed.ep_size distributes whole experts over ranks");
+    return void(
+        report.refuse("bad-value", tensor_key)
+            .says("the experts of '{}' have biases and cannot be split over ranks", spec.model_type)
+            .hint("set expert_tensor_parallel_size: 1; distributed.ep_size distributes whole experts over ranks"));
   if (spec.moe->ffn % tensor != 0)
-    report.refuse("indivisible", tensor_key,
-                  fmt::format("experts of width {} cannot be split evenly over {} ranks", spec.moe->ffn, tensor),
-                  nearest_divisors(spec.moe->ffn, tensor));
+    report.refuse("indivisible", tensor_key)
+        .says("experts of width {} cannot be split evenly over {} ranks", spec.moe->ffn, tensor)
+        .hint(nearest_divisors(spec.moe->ffn, tensor));
   if (sizes.per_stage() % (sizes.ep * tensor) != 0)
-    report.refuse("indivisible", tensor_key,
-                  fmt::format("{} ranks of a pipeline stage cannot be divided into groups of ep_size {} x {} ranks",
-                              sizes.per_stage(), sizes.ep, tensor),
-                  nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
+    report.refuse("indivisible", tensor_key)
+        .says("{} ranks of a pipeline stage cannot be divided into groups of ep_size {} x {} ranks", sizes.per_stage(),
+              sizes.ep, tensor)
+        .hint(nearest_divisors(sizes.per_stage() / sizes.ep, tensor));
 }
 
 /// Runs Megatron Core's own checks with the sizes from `distributed`.
@@ -118,8 +118,9 @@ void check_megatron(const config::LoadedRecipe& loaded, const mesh::MeshSizes& s
   report.refuse_all(config::post_init(m, warnings), "model_parallel");
   report.warn_all(std::move(warnings), "model_parallel");
   if (m.overlap_p2p_comm() && m.batch_p2p_comm() && report.given("model_parallel.batch_p2p_comm"))
-    report.refuse("bad-value", "model_parallel.overlap_p2p_comm",
-                  "overlap_p2p_comm and batch_p2p_comm cannot both be true", "choose one");
+    report.refuse("bad-value", "model_parallel.overlap_p2p_comm")
+        .says("overlap_p2p_comm and batch_p2p_comm cannot both be true")
+        .hint("choose one");
 }
 
 /// Megatron-FSDP's level of sharding.
@@ -128,9 +129,9 @@ std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& repor
   if (megatron == nullptr) return std::nullopt;
   const auto& level = megatron->zero_dp_strategy();
   if (level.named_less)
-    report.warn("sharding-level", "distributed.zero_dp_strategy",
-                "parameters are sharded together with gradients and optimizer states: this is optim_grads_params",
-                "no_shard, optim, optim_grads or optim_grads_params");
+    report.warn("sharding-level", "distributed.zero_dp_strategy")
+        .says("parameters are sharded together with gradients and optimizer states: this is optim_grads_params")
+        .hint("no_shard, optim, optim_grads or optim_grads_params");
   return level.level;
 }
 
@@ -173,9 +174,9 @@ std::pair<std::int64_t, std::string> sequence_length(const Recipe& recipe) {
 /// Checks learning rates, weight decay and parameter groups, as far as possible without the data.
 void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located& report) {
   if (std::holds_alternative<config::DionMuonConfig>(recipe.optimizer()) && spec != nullptr && spec->moe)
-    report.refuse("unsupported-option", "optimizer._target_",
-                  "dion.Muon is for models without experts: NeMo AutoModel leaves stacked experts to AdamW",
-                  "set optimizer._target_: muon, which orthogonalises the matrices of each expert, or adamw");
+    report.refuse("unsupported-option", "optimizer._target_")
+        .says("dion.Muon is for models without experts: NeMo AutoModel leaves stacked experts to AdamW")
+        .hint("set optimizer._target_: muon, which orthogonalises the matrices of each expert, or adamw");
   // The run has at most max_steps steps.
   constexpr std::int64_t kUnknown = std::int64_t{1} << 40;
   const std::int64_t steps = recipe.step_scheduler().max_steps().value_or(0);
@@ -194,11 +195,11 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   const int unit = batch.local * sizes.dp();
   if (batch.global % unit != 0) {
     const int down = batch.global / unit * unit;
-    report.refuse("indivisible", "step_scheduler.global_batch_size",
-                  fmt::format("global_batch_size {} is not a multiple of local_batch_size {} x data-parallel size {}",
-                              batch.global, batch.local, sizes.dp()),
-                  down > 0 ? fmt::format("nearest valid values: {} and {}", down, down + unit)
-                           : fmt::format("at least {}, or a smaller local_batch_size", unit));
+    report.refuse("indivisible", "step_scheduler.global_batch_size")
+        .says("global_batch_size {} is not a multiple of local_batch_size {} x data-parallel size {}", batch.global,
+              batch.local, sizes.dp())
+        .hint(down > 0 ? fmt::format("nearest valid values: {} and {}", down, down + unit)
+                       : fmt::format("at least {}, or a smaller local_batch_size", unit));
   } else {
     batch.runs = batch.global / unit;
   }
@@ -206,10 +207,9 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   batch.length = length;
   const auto& pipeline = loaded.recipe.distributed->pipeline();
   if (pipeline && pipeline->pp_seq_len() && sizes.pp > 1 && *pipeline->pp_seq_len() != length)
-    report.refuse(
-        "length-conflict", "distributed.pipeline.pp_seq_len",
-        fmt::format("distributed.pipeline.pp_seq_len is {}, but {} is {}", *pipeline->pp_seq_len(), key, length),
-        fmt::format("pp_seq_len: {}, or remove it: stages use the length of the data", length));
+    report.refuse("length-conflict", "distributed.pipeline.pp_seq_len")
+        .says("distributed.pipeline.pp_seq_len is {}, but {} is {}", *pipeline->pp_seq_len(), key, length)
+        .hint("pp_seq_len: {}, or remove it: stages use the length of the data", length);
   batch.validation_length = validation_length(loaded.recipe);
   if (batch.validation_length == 0) batch.validation_length = request.longest_validation_row.value_or(0);
   if (batch.length == 0 && !request.training) batch.length = loaded.recipe.packed_sequence->packed_sequence_size();
@@ -219,22 +219,20 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
     batch.assumed_length = spec->max_positions;  // until the data is open
   } else if (batch.length == 0 && spec != nullptr) {
     batch.assumed_length = std::min<std::int64_t>(spec->max_positions, kAssumedLength);
-    report.warn(
-        "length-unknown", "dataset",
-        fmt::format("the sequence length is unknown: shapes and estimates assume {} tokens", batch.assumed_length),
-        "give distributed.pipeline.pp_seq_len, or dataset.seq_length if the data set has that key");
+    report.warn("length-unknown", "dataset")
+        .says("the sequence length is unknown: shapes and estimates assume {} tokens", batch.assumed_length)
+        .hint("give distributed.pipeline.pp_seq_len, or dataset.seq_length if the data set has that key");
   }
   if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
-    report.refuse("sequence-too-long", key,
-                  fmt::format("sequences have {} tokens; the model accepts at most {}", length, spec->max_positions),
-                  fmt::format("{} or less, or a model with a larger max_position_embeddings", spec->max_positions));
+    report.refuse("sequence-too-long", key)
+        .says("sequences have {} tokens; the model accepts at most {}", length, spec->max_positions)
+        .hint("{} or less, or a model with a larger max_position_embeddings", spec->max_positions);
   const std::int64_t chunks = std::int64_t{2} * sizes.cp;
   if (length > 0 && sizes.cp > 1 && length % chunks != 0) {
     const auto down = length / chunks * chunks;
-    report.refuse(
-        "indivisible", key,
-        fmt::format("sequences of {} tokens cannot be divided evenly into 2 x cp_size = {} chunks", length, chunks),
-        fmt::format("nearest valid values: {} and {}", down, down + chunks));
+    report.refuse("indivisible", key)
+        .says("sequences of {} tokens cannot be divided evenly into 2 x cp_size = {} chunks", length, chunks)
+        .hint("nearest valid values: {} and {}", down, down + chunks);
   }
   return batch;
 }
@@ -243,10 +241,9 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, const Costs& costs, Located& report) {
   const auto& asked = recipe.hardware->profile();
   if (recipe.device() == config::Device::kCpu && asked && costs.is_gpu(*asked))
-    report.warn(
-        "device-conflict", "hardware.profile",
-        fmt::format("device is cpu: memory and time are those of this machine, not of the profile '{}'", *asked),
-        "set device: cuda to plan for it, or remove the profile");
+    report.warn("device-conflict", "hardware.profile")
+        .says("device is cpu: memory and time are those of this machine, not of the profile '{}'", *asked)
+        .hint("set device: cuda to plan for it, or remove the profile");
   if (recipe.device() != config::Device::kAuto) return recipe.device() == config::Device::kCuda;
   if (request.cuda_available || request.training) return request.cuda_available;
   if (config::backend_of(recipe) == config::Backend::kNccl) return true;
@@ -269,9 +266,9 @@ CommunicationPlan communication_of(const Recipe& recipe, bool cuda, Located& rep
   out.timeout_minutes = recipe.dist_env->timeout_minutes().value_or(out.timeout_minutes);
   out.backend = cuda ? asked.value_or(config::Backend::kAuto) : config::Backend::kMpi;
   if (!cuda && asked == config::Backend::kNccl)
-    report.warn("no-effect", report.given("dist_env.backend") ? "dist_env.backend" : "distributed.backend",
-                "nccl is for GPUs; on a CPU the ranks communicate over MPI",
-                "set it to auto, which uses what is available");
+    report.warn("no-effect", report.given("dist_env.backend") ? "dist_env.backend" : "distributed.backend")
+        .says("nccl is for GPUs; on a CPU the ranks communicate over MPI")
+        .hint("set it to auto, which uses what is available");
   return out;
 }
 
@@ -313,13 +310,12 @@ void check_token_index(const TrainingPlan& plan, Located& report) {
   for (const auto& stage : plan.pipeline->stages) {
     if (stage.part.layers.empty() || index.chooses(stage.part.layers.front())) continue;
     const int layer = stage.part.layers.front();
-    report.refuse_plan(
-        "split-conflict", "distributed.pipeline",
-        fmt::format("stage {} begins with layer {}, which uses the tokens selected by layer {}", stage.stage, layer,
-                    index.chooser(layer)),
-        fmt::format(
-            "begin stages with layers that select tokens themselves, or train with sequences of at most {} tokens",
-            index.top_k));
+    report.refuse("split-conflict", "distributed.pipeline")
+        .says("stage {} begins with layer {}, which uses the tokens selected by layer {}", stage.stage, layer,
+              index.chooser(layer))
+        .hint("begin stages with layers that select tokens themselves, or train with sequences of at most {} tokens",
+              index.top_k)
+        .exits(ExitCode::kRefused);
   }
 }
 
@@ -358,11 +354,10 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (spec != nullptr) check_expert_ranks(loaded, *spec, *sizes, report);
     if (model && !model->spec.plan_only.empty())
       report.plan_only(request.training, model->spec.plan_only,
-                       {"unsupported-model",
-                        "this model can be planned but not trained: " + model->spec.plan_only,
-                        "known families: see docs/models.md",
-                        {},
-                        "model"});
+                       Diagnostic{"unsupported-model"}
+                           .says("this model can be planned but not trained: " + model->spec.plan_only)
+                           .hint("known families: see docs/models.md")
+                           .of("model"));
     if (model) {
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
@@ -387,8 +382,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);
     if (request.training)
       for (const auto& key : loaded.unsupported)
-        report.refuse_plan("unsupported", key.key, fmt::format("{} is not supported: {}", key.key, key.reason),
-                           "automodel plan shows everything of this recipe that is not supported");
+        report.refuse("unsupported", key.key)
+            .says("{} is not supported: {}", key.key, key.reason)
+            .hint("automodel plan shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok())
       plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)
@@ -402,7 +398,6 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.warnings = report.warnings();
     if (report.ok()) result.plan = std::move(plan);
   }
-  result.exit = report.exit();
   result.problems = std::move(report.problems());
   result.warnings = std::move(report.warnings());
   return result;

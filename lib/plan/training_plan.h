@@ -131,7 +131,6 @@ struct PlanResult {
   std::optional<TrainingPlan> plan = {};
   Diagnostics problems = {};  ///< empty if there is a plan
   Diagnostics warnings = {};
-  ExitCode exit = ExitCode::kOk;  ///< exit code of a command that reports the problems
 };
 
 /// Plans the recipe, or reports everything that prevents it. Commands use estimate::make_plan(), which adds cost

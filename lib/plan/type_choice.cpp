@@ -16,9 +16,9 @@ void check_types(const config::LoadedRecipe& loaded, Located& report) {
   const auto& m = loaded.recipe.model_parallel();
   const auto disagree = [&](const std::string& key, DType mine, const std::string& other, DType others) {
     if (mine != others)
-      report.refuse("precision-conflict", key,
-                    fmt::format("{} is {}, but {} is {}", key, name_of(mine), other, name_of(others)),
-                    "remove one of the two; docs/precision.md says which key decides what");
+      report.refuse("precision-conflict", key)
+          .says("{} is {}, but {} is {}", key, name_of(mine), other, name_of(others))
+          .hint("remove one of the two; docs/precision.md says which key decides what");
   };
   const auto configured = loaded.recipe.model() ? loaded.recipe.model()->torch_dtype->dtype : std::nullopt;
   if (m.params_dtype() && configured)
@@ -38,9 +38,9 @@ void add_optimizer_types(TypePlan& types, const config::Recipe& recipe, Located&
   if (asked.master) {
     types.master = *asked.master;
     if (types.master == DType::kBFloat16)
-      report.warn("low-precision-masters", "optimizer.main_params_dtype",
-                  "the optimizer updates bfloat16 weights: updates below a weight's precision are lost",
-                  "remove the key: master weights are then float32");
+      report.warn("low-precision-masters", "optimizer.main_params_dtype")
+          .says("the optimizer updates bfloat16 weights: updates below a weight's precision are lost")
+          .hint("remove the key: master weights are then float32");
   }
   types.first_moment = asked.first_moment.value_or(types.master);
   types.second_moment = asked.second_moment.value_or(types.master);
@@ -50,10 +50,10 @@ void add_optimizer_types(TypePlan& types, const config::Recipe& recipe, Located&
   if (low) types.gradient = types.compute;
   if (!asked.gradient) return;
   if (low && *asked.gradient != types.compute)
-    report.refuse("precision-conflict", "optimizer.main_grads_dtype",
-                  fmt::format("optimizer.main_grads_dtype is {}, but distributed.grad_reduce_in_fp32: false means {}",
-                              name_of(*asked.gradient), name_of(types.compute)),
-                  "remove one of the two; docs/precision.md says which key decides what");
+    report.refuse("precision-conflict", "optimizer.main_grads_dtype")
+        .says("optimizer.main_grads_dtype is {}, but distributed.grad_reduce_in_fp32: false means {}",
+              name_of(*asked.gradient), name_of(types.compute))
+        .hint("remove one of the two; docs/precision.md says which key decides what");
   types.gradient = *asked.gradient;
 }
 
@@ -97,10 +97,9 @@ TypePlan choose_types(const config::LoadedRecipe& loaded, const arch::ModelSpec*
     // otherwise.
     if (report.given("distributed.preserve_fp32_weights") && !megatron->preserve_fp32_weights()) {
       types.master = types.compute;
-      report.warn("low-precision-masters", "distributed.preserve_fp32_weights",
-                  fmt::format("the optimizer updates {} weights: updates below a weight's precision are lost",
-                              name_of(types.master)),
-                  "remove the key: master weights are then float32");
+      report.warn("low-precision-masters", "distributed.preserve_fp32_weights")
+          .says("the optimizer updates {} weights: updates below a weight's precision are lost", name_of(types.master))
+          .hint("remove the key: master weights are then float32");
     }
     types.reduce = megatron->grad_reduce_in_fp32() ? DType::kFloat32 : types.compute;
   }

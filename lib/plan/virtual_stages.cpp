@@ -108,11 +108,7 @@ std::string advice(const VirtualStagesRequest& request, std::string_view rule) {
 void refuse_numbers(const VirtualStagesRequest& r, Diagnostics& problems) {
   const auto check = [&](std::int64_t value, std::string_view name, std::string_view key) {
     if (value >= 1 && value <= (1 << 24)) return;
-    problems.push_back({"bad-value",
-                        fmt::format("{} is {}", name, value),
-                        fmt::format("it must be from 1 to {}", 1 << 24),
-                        {},
-                        std::string(key)});
+    problems.add("bad-value", std::string(key)).says("{} is {}", name, value).hint("it must be from 1 to {}", 1 << 24);
   };
   check(r.layers, "the number of layers", "");
   check(r.pp_size, "pp_size", kPpKey);
@@ -127,13 +123,11 @@ std::string_view name_of(StageRounding rounding) {
 
 std::optional<VirtualStages> calculate_virtual_stages(const VirtualStagesRequest& request, Diagnostics& problems) {
   const auto outcome = evaluate(request);
-  const auto refuse = [&](std::string_view id, const std::string& what, std::string_view rule) {
-    problems.push_back({std::string(id),
-                        fmt::format("{} layers, {} per stage, on {} pipeline ranks: {}", request.layers,
-                                    request.layers_per_stage.value_or(0), request.pp_size, what),
-                        advice(request, rule),
-                        {},
-                        std::string(kLayersKey)});
+  const auto refuse = [&](ProblemId id, const std::string& what, std::string_view rule) {
+    problems.add(id, std::string(kLayersKey))
+        .says("{} layers, {} per stage, on {} pipeline ranks: {}", request.layers, request.layers_per_stage.value_or(0),
+              request.pp_size, what)
+        .hint(advice(request, rule));
   };
   const auto a_rank = fmt::format("{} stage{} per rank", outcome.per_rank, outcome.per_rank == 1 ? "" : "s");
   switch (outcome.verdict) {

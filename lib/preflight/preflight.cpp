@@ -72,8 +72,7 @@ class Checks {
     check_weights();
     check_folder();
     check_memory();
-    for (auto& problem : problems_)
-      if (problem.where.file.empty()) problem.where = recipe_.origins.nearest(problem.key);
+    locate(problems_, recipe_.origins);
     return std::move(problems_);
   }
 
@@ -123,12 +122,9 @@ class Checks {
     const auto tokenizer =
         text.tokenizer ? data::open_tokenizer(*text.tokenizer, folder(), key + ".tokenizer", problems_) : nullptr;
     if (tokenizer && plan_.model && tokenizer->vocab_size() > plan_.model->spec.vocab)
-      problems_.push_back({"token-out-of-range",
-                           fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(),
-                                       plan_.model->spec.vocab),
-                           fmt::format("the model's vocab_size must be at least {}", tokenizer->vocab_size()),
-                           {},
-                           key + ".tokenizer"});
+      problems_.add("token-out-of-range", key + ".tokenizer")
+          .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), plan_.model->spec.vocab)
+          .hint("the model's vocab_size must be at least {}", tokenizer->vocab_size());
     if (text.chat_template && text.chat_template->find('{') == std::string::npos)
       check_template(*text.chat_template, key + ".chat_template");
   }
@@ -137,8 +133,7 @@ class Checks {
     const auto path = find_beside(name, folder());
     const auto file = file_text(path.value_or(fs::path()), 8 * tokenizer::TemplateBudget::kMostSource);
     if (!file.problem.empty()) {
-      problems_.push_back(
-          {"missing-file", fmt::format("there is no chat template '{}'", name), "name a file in Jinja", {}, key});
+      problems_.add("missing-file", key).says("there is no chat template '{}'", name).hint("name a file in Jinja");
       return;
     }
     if (path->extension() == ".json") return;  // contains the template as a JSON string; left to the run
@@ -163,24 +158,19 @@ class Checks {
            !fs::exists(nearest, error))
       nearest = nearest.parent_path();
     if (!fs::is_directory(nearest, error) || access(nearest.c_str(), W_OK | X_OK) != 0)
-      problems_.push_back(
-          {"cannot-write",
-           fmt::format("the folder '{}' cannot be written to: '{}' {}", section.checkpoint_dir(), nearest.native(),
-                       fs::is_directory(nearest, error) ? "is not writable" : "is not a folder"),
-           "choose another checkpoint.checkpoint_dir",
-           {},
-           "checkpoint.checkpoint_dir"});
+      problems_.add("cannot-write", "checkpoint.checkpoint_dir")
+          .says("the folder '{}' cannot be written to: '{}' {}", section.checkpoint_dir(), nearest.native(),
+                fs::is_directory(nearest, error) ? "is not writable" : "is not a folder")
+          .hint("choose another checkpoint.checkpoint_dir");
     const auto& from = section.restore_from();
     if (!from) return;
     const fs::path root = section.checkpoint_dir();
     if (*from == checkpoint::kLatest ? !checkpoint::newest_checkpoint(root).empty()
                                      : fs::exists(root / *from, error) || find_beside(*from, folder()))
       return;
-    problems_.push_back({"checkpoint-missing",
-                         fmt::format("there is no checkpoint '{}' to restore from", *from),
-                         "give a folder like epoch_0_step_99, LATEST, or nothing for the newest one",
-                         {},
-                         "checkpoint.restore_from"});
+    problems_.add("checkpoint-missing", "checkpoint.restore_from")
+        .says("there is no checkpoint '{}' to restore from", *from)
+        .hint("give a folder like epoch_0_step_99, LATEST, or nothing for the newest one");
   }
 
   /// There must be room for the in-memory copies of this host's ranks.
@@ -193,21 +183,17 @@ class Checks {
     const auto room = checkpoint::memory_room(folder);
     const double most = plan_.estimate->copies->most();
     if (!room)
-      problems_.push_back({"no-memory-folder",
-                           fmt::format("'{}' cannot be used as your folder in memory", folder.native()),
-                           "copies need a file system in memory that can be written to; AUTOMODEL_MEMORY_DIR names one "
-                           "other than /dev/shm",
-                           {},
-                           key});
+      problems_.add("no-memory-folder", key)
+          .says("'{}' cannot be used as your folder in memory", folder.native())
+          .hint(
+              "copies need a file system in memory that can be written to; AUTOMODEL_MEMORY_DIR names one "
+              "other than /dev/shm");
     else if (most > static_cast<double>(*room))
-      problems_.push_back(
-          {"memory-copies-too-large",
-           fmt::format("a host keeps two copies of {}, and '{}' here has room for {}",
-                       format_bytes(plan_.estimate->copies->host), folder.parent_path().native(),
-                       format_bytes(static_cast<double>(*room))),
-           "enlarge it (mount -o remount,size=...), use more hosts, or remove checkpoint.memory_every_steps",
-           {},
-           key});
+      problems_.add("memory-copies-too-large", key)
+          .says("a host keeps two copies of {}, and '{}' here has room for {}",
+                format_bytes(plan_.estimate->copies->host), folder.parent_path().native(),
+                format_bytes(static_cast<double>(*room)))
+          .hint("enlarge it (mount -o remount,size=...), use more hosts, or remove checkpoint.memory_every_steps");
   }
 
   const config::LoadedRecipe& recipe_;

@@ -122,7 +122,7 @@ void write_problems(JsonWriter& json, std::string_view name, const Diagnostics& 
   json.begin_array();
   for (const auto& problem : problems) {
     json.begin_object();
-    json.member("id", problem.id);
+    json.member("id", problem.id.name());
     json.member("message", problem.message);
     json.member("help", problem.help);
     json.member("file", problem.where.file);

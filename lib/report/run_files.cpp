@@ -105,11 +105,10 @@ void read_estimate(const fs::path& path, std::vector<PlannedAndMeasured>& out) {
 RunFiles read_run(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_regular_file(folder / "training.jsonl", error))
-    throw Error(ExitCode::kBadInput, {"missing-file",
-                                      fmt::format("there is no training.jsonl in '{}'", folder.native()),
-                                      "name the folder of a run: its checkpoint.checkpoint_dir",
-                                      {"command line", 0, 0},
-                                      ""});
+    throw Error(Diagnostic{"missing-file"}
+                    .says("there is no training.jsonl in '{}'", folder.native())
+                    .hint("name the folder of a run: its checkpoint.checkpoint_dir")
+                    .at({"command line", 0, 0}));
   RunFiles out{.name = folder.native()};
   read_metrics(folder / "training.jsonl", out.metrics);
   read_events(folder / "events.jsonl", out);

@@ -104,8 +104,10 @@ std::unique_ptr<Rows> csv_rows(std::shared_ptr<const Text> text, char separator,
     const int begin_line = line;
     const auto cells = read_record(view, at, separator);
     if (!cells) {
-      problems.push_back(
-          {"bad-row", "a quoted field does not end", "quotes within a field are doubled", {file, begin_line, 1}, ""});
+      problems.add("bad-row")
+          .says("a quoted field does not end")
+          .hint("quotes within a field are doubled")
+          .at({file, begin_line, 1});
       return nullptr;
     }
     line += static_cast<int>(std::count(view.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -117,21 +119,19 @@ std::unique_ptr<Rows> csv_rows(std::shared_ptr<const Text> text, char separator,
     }
     first = false;
     if (cells->size() > kMostColumns) {
-      problems.push_back({"bad-row",
-                          fmt::format("the file has {} columns; at most {} are read", cells->size(), kMostColumns),
-                          "the first line names the columns",
-                          {file, begin_line, 1},
-                          ""});
+      problems.add("bad-row")
+          .says("the file has {} columns; at most {} are read", cells->size(), kMostColumns)
+          .hint("the first line names the columns")
+          .at({file, begin_line, 1});
       return nullptr;
     }
     std::unordered_set<std::string_view> known;
     for (const auto& cell : *cells) {
       if (!known.insert(cell.text).second) {
-        problems.push_back({"bad-row",
-                            fmt::format("two columns are called '{}'", cell.text),
-                            "the first line names the columns, each once",
-                            {file, begin_line, 1},
-                            ""});
+        problems.add("bad-row")
+            .says("two columns are called '{}'", cell.text)
+            .hint("the first line names the columns, each once")
+            .at({file, begin_line, 1});
         return nullptr;
       }
       columns.push_back(cell.text);

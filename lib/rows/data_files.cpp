@@ -212,8 +212,8 @@ class Choosing {
     return name.empty() ? "default" : name;
   }
 
-  std::nullopt_t refuse(std::string id, std::string message, std::string help) {
-    if (!refused_) problems_.push_back({std::move(id), std::move(message), std::move(help), {folder_, 0, 0}, ""});
+  std::nullopt_t refuse(ProblemId id, std::string message, std::string help) {
+    if (!refused_) problems_.add(id).says(std::move(message)).hint(std::move(help)).at({folder_, 0, 0});
     refused_ = true;
     return std::nullopt;
   }

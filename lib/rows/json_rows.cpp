@@ -189,8 +189,10 @@ std::vector<Place> values_of(std::string_view text, std::size_t at, const std::s
   Scanner scanner(text, at);
   const bool array = scanner.take('[');
   const auto fail = [&](const char* what) {
-    problems.push_back(
-        {"bad-row", what, "the file may have been cut off; copy it again", {file, scanner.line(), 1}, ""});
+    problems.add("bad-row")
+        .says(what)
+        .hint("the file may have been cut off; copy it again")
+        .at({file, scanner.line(), 1});
     return out;
   };
   while (!scanner.done() && !(array && scanner.now() == ']')) {

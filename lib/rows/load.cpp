@@ -43,22 +43,20 @@ std::unique_ptr<Rows> open_file(const fs::path& file, Diagnostics& problems) {
   if (reader == "parquet") return table_rows(file, TableKind::kParquet, problems);
   if (reader == "arrow") return table_rows(file, TableKind::kArrow, problems);
   if (reader != "json" && reader != "csv") {
-    problems.push_back({"bad-value",
-                        fmt::format("'{}' is of no kind that is read", file.native()),
-                        "Parquet, Arrow, JSON, JSON lines, CSV and TSV files are read, texts also with .gz or .zst",
-                        {file.native(), 0, 0},
-                        ""});
+    problems.add("bad-value")
+        .says("'{}' is of no kind that is read", file.native())
+        .hint("Parquet, Arrow, JSON, JSON lines, CSV and TSV files are read, texts also with .gz or .zst")
+        .at({file.native(), 0, 0});
     return nullptr;
   }
   std::shared_ptr<const Text> text;
   try {
     text = is_compressed(file) ? inflate_text(file, problems) : map_text(file);
   } catch (const std::system_error& error) {
-    problems.push_back({"missing-file",
-                        fmt::format("'{}' cannot be read: {}", file.native(), error.code().message()),
-                        "check the file and its permissions",
-                        {file.native(), 0, 0},
-                        ""});
+    problems.add("missing-file")
+        .says("'{}' cannot be read: {}", file.native(), error.code().message())
+        .hint("check the file and its permissions")
+        .at({file.native(), 0, 0});
   }
   if (!text) return nullptr;
   const bool tabs = (is_compressed(file) ? file.stem() : file.filename()).extension() == ".tsv";
@@ -93,8 +91,8 @@ class Loading {
     return named && !name.empty() ? name : "train";
   }
 
-  std::nullopt_t refuse(std::string id, std::string message, std::string help, const std::string& key) {
-    problems_.push_back({std::move(id), std::move(message), std::move(help), {}, key});
+  std::nullopt_t refuse(ProblemId id, std::string message, std::string help, const std::string& key) {
+    problems_.add(id, key).says(std::move(message)).hint(std::move(help));
     return std::nullopt;
   }
 

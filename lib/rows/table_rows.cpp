@@ -66,11 +66,10 @@ std::uint64_t most_text(const fs::path& file) {
 
 const Module* said(const Found& found, const fs::path& file, Diagnostics& problems) {
   if (found.module == nullptr)
-    problems.push_back({"unavailable",
-                        fmt::format("'{}' cannot be read: {}", file.native(), found.reason),
-                        "scripts/install_dependencies.sh gets Apache Arrow; then build again",
-                        {file.native(), 0, 0},
-                        ""});
+    problems.add("unavailable")
+        .says("'{}' cannot be read: {}", file.native(), found.reason)
+        .hint("scripts/install_dependencies.sh gets Apache Arrow; then build again")
+        .at({file.native(), 0, 0});
   return found.module;
 }
 
@@ -80,13 +79,12 @@ const Module* module_for(const fs::path& file, Diagnostics& problems) {
 }
 
 void refuse(const fs::path& file, const std::string& reason, Diagnostics& problems) {
-  problems.push_back({"bad-table",
-                      fmt::format("'{}' cannot be read: {}", file.native(), reason),
-                      reason.starts_with(AUTOMODEL_TABLE_LIMIT)
-                          ? "SECURITY.md lists the limits; decompress the file or write it in smaller parts"
-                          : "the file is damaged or was cut off; copy it again",
-                      {file.native(), 0, 0},
-                      ""});
+  problems.add("bad-table")
+      .says("'{}' cannot be read: {}", file.native(), reason)
+      .hint(reason.starts_with(AUTOMODEL_TABLE_LIMIT)
+                ? "SECURITY.md lists the limits; decompress the file or write it in smaller parts"
+                : "the file is damaged or was cut off; copy it again")
+      .at({file.native(), 0, 0});
 }
 
 /// Columns that `datasets` stores as text although they hold JSON of arbitrary shape.

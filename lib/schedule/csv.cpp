@@ -38,8 +38,7 @@ class CsvReader {
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
     if (dropped_ > 0)
-      table_.problems.push_back(
-          {"schedule-csv-cell", fmt::format("{} more problems like these", dropped_), "", table_.origin.whole()});
+      table_.problems.add("schedule-csv-cell").says("{} more problems like these", dropped_).at(table_.origin.whole());
   }
 
  private:
@@ -48,12 +47,15 @@ class CsvReader {
     const auto count = [&](char c) { return static_cast<std::size_t>(std::count(text.begin(), text.end(), c)); };
     const std::size_t lines = count('\n') + (text.empty() || text.back() == '\n' ? 0 : 1);
     if (text.empty())
-      table_.problems.push_back({"schedule-csv-empty", "the schedule file is empty",
-                                 "a schedule has one line a pipeline rank", table_.origin.whole()});
+      table_.problems.add("schedule-csv-empty")
+          .says("the schedule file is empty")
+          .hint("a schedule has one line a pipeline rank")
+          .at(table_.origin.whole());
     if (lines > static_cast<std::size_t>(kMaxRanks) || lines + count(',') > kMaxCells)
-      table_.problems.push_back(
-          {"schedule-too-large", fmt::format("the schedule file has {} lines and {} cells", lines, lines + count(',')),
-           fmt::format("at most {} lines (ranks) and {} cells", kMaxRanks, kMaxCells), table_.origin.whole()});
+      table_.problems.add("schedule-too-large")
+          .says("the schedule file has {} lines and {} cells", lines, lines + count(','))
+          .hint("at most {} lines (ranks) and {} cells", kMaxRanks, kMaxCells)
+          .at(table_.origin.whole());
     if (!table_.problems.empty()) return false;
     table_.schedule.reserve(lines);
     return true;
@@ -114,7 +116,7 @@ class CsvReader {
   }
 
   /// `column` is the cell's offset in its line; `row` does not contain the cell yet.
-  void report(const char* id, ParseProblem problem, std::size_t column, const Row& row) {
+  void report(ProblemId id, ParseProblem problem, std::size_t column, const Row& row) {
     if (table_.problems.size() >= kMostProblems) {
       ++dropped_;
       return;
@@ -122,8 +124,10 @@ class CsvReader {
     const std::size_t rank = table_.schedule.size() - 1;
     SourceLocation where = table_.origin.row(rank);
     where.column = static_cast<int>(column + problem.offset) + 1;
-    table_.problems.push_back({id, fmt::format("rank {}, step {}: {}", rank, row.size(), problem.message),
-                               std::move(problem.help), std::move(where)});
+    table_.problems.add(id)
+        .says("rank {}, step {}: {}", rank, row.size(), problem.message)
+        .hint(std::move(problem.help))
+        .at(std::move(where));
   }
 
   CsvTable& table_;
@@ -150,10 +154,12 @@ CsvTable load_csv(const std::string& path, CsvFormat format) {
   const auto refused = [&](std::string message) {
     CsvTable table;
     table.origin = Origin(path);
-    table.problems.push_back({"schedule-csv-file", std::move(message),
-                              "pp_schedule_csv names a file with one line a "
-                              "pipeline rank",
-                              table.origin.whole()});
+    table.problems.add("schedule-csv-file")
+        .says(std::move(message))
+        .hint(
+            "pp_schedule_csv names a file with one line a "
+            "pipeline rank")
+        .at(table.origin.whole());
     return table;
   };
   std::error_code error;

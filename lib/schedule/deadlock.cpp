@@ -38,9 +38,10 @@ Diagnostic deadlock(const std::vector<std::optional<Wait>>& waits, const Origin&
     story += fmt::format(" at step {} `{}` for `{}` of rank {}", wait.step, wait.action, wait.needs, wait.rank);
   }
   if (cycle.size() > kMostTold) story += fmt::format(", and so on over {} ranks", cycle.size());
-  return {"schedule-deadlock", "the ranks wait for each other: " + story,
-          "every action must stand after what it needs on all ranks together; change the order on one of these ranks",
-          origin.cell(cycle.front(), waits[cycle.front()]->step)};
+  return Diagnostic{"schedule-deadlock"}
+      .says("the ranks wait for each other: " + story)
+      .hint("every action must stand after what it needs on all ranks together; change the order on one of these ranks")
+      .at(origin.cell(cycle.front(), waits[cycle.front()]->step));
 }
 
 }  // namespace automodel::schedule

@@ -152,21 +152,24 @@ bool same_word(std::string_view a, std::string_view b) {
 Diagnostics check_sizes(const Request& request) {
   Diagnostics problems;
   if (request.ranks < 1 || request.ranks > kMaxRanks)
-    problems.push_back({"schedule-ranks", fmt::format("{} pipeline ranks", request.ranks),
-                        fmt::format("a pipeline has 1 to {} ranks", kMaxRanks)});
+    problems.add("schedule-ranks")
+        .says("{} pipeline ranks", request.ranks)
+        .hint("a pipeline has 1 to {} ranks", kMaxRanks);
   if (request.stages_per_rank < 1 || request.stages_per_rank > kMaxStages)
-    problems.push_back({"schedule-stages-per-rank", fmt::format("{} stages per rank", request.stages_per_rank),
-                        fmt::format("a rank has 1 to {} stages", kMaxStages)});
+    problems.add("schedule-stages-per-rank")
+        .says("{} stages per rank", request.stages_per_rank)
+        .hint("a rank has 1 to {} stages", kMaxStages);
   if (request.microbatches < 1 || request.microbatches > kMaxMicrobatches)
-    problems.push_back({"schedule-microbatches", fmt::format("{} microbatches", request.microbatches),
-                        fmt::format("a step has 1 to {} microbatches", kMaxMicrobatches)});
+    problems.add("schedule-microbatches")
+        .says("{} microbatches", request.microbatches)
+        .hint("a step has 1 to {} microbatches", kMaxMicrobatches);
   if (!problems.empty()) return problems;
   const auto pairs = std::int64_t{request.ranks} * request.stages_per_rank * request.microbatches;
   if (std::int64_t{request.ranks} * request.stages_per_rank > kMaxStages || pairs > kMaxPairs)
-    problems.push_back({"schedule-too-large",
-                        fmt::format("{} ranks of {} stages and {} microbatches make too large a schedule",
-                                    request.ranks, request.stages_per_rank, request.microbatches),
-                        fmt::format("at most {} stages, and {} stages times microbatches", kMaxStages, kMaxPairs)});
+    problems.add("schedule-too-large")
+        .says("{} ranks of {} stages and {} microbatches make too large a schedule", request.ranks,
+              request.stages_per_rank, request.microbatches)
+        .hint("at most {} stages, and {} stages times microbatches", kMaxStages, kMaxPairs);
   return problems;
 }
 
@@ -194,8 +197,9 @@ Diagnostic unknown_schedule(std::string_view name) {
     for (const auto& alias : row.aliases) spellings.push_back(alias.name);
   }
   const auto near = nearest(name, spellings);
-  return {"schedule-unknown", fmt::format("unknown schedule '{}'", name.substr(0, 64)),
-          fmt::format("{}known: {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(names))};
+  return Diagnostic{"schedule-unknown"}
+      .says("unknown schedule '{}'", name.substr(0, 64))
+      .hint("{}known: {}", near.empty() ? "" : fmt::format("did you mean '{}'? ", near), join(names));
 }
 
 Diagnostics check_request(const Generator& generator, const Request& request) {
@@ -204,14 +208,14 @@ Diagnostics check_request(const Generator& generator, const Request& request) {
   const int lowest = generator.min_stages_per_rank;
   const int highest = generator.max_stages_per_rank;
   if (request.stages_per_rank < lowest || (highest > 0 && request.stages_per_rank > highest))
-    problems.push_back(
-        {"schedule-stages-per-rank",
-         fmt::format("{} cannot have {} stages per rank", generator.name, request.stages_per_rank),
-         fmt::format("it needs {}{} stage{} per rank: {} on {} ranks", highest == lowest ? "exactly " : "at least ",
-                     lowest, lowest == 1 ? "" : "s", lowest * request.ranks, request.ranks)});
+    problems.add("schedule-stages-per-rank")
+        .says("{} cannot have {} stages per rank", generator.name, request.stages_per_rank)
+        .hint("it needs {}{} stage{} per rank: {} on {} ranks", highest == lowest ? "exactly " : "at least ", lowest,
+              lowest == 1 ? "" : "s", lowest * request.ranks, request.ranks);
   if (generator.generate == nullptr)
-    problems.push_back({"schedule-needs-csv", fmt::format("the order of {} comes from a CSV file", generator.name),
-                        "name the file in pp_schedule_csv, or choose a schedule that has an order of its own"});
+    problems.add("schedule-needs-csv")
+        .says("the order of {} comes from a CSV file", generator.name)
+        .hint("name the file in pp_schedule_csv, or choose a schedule that has an order of its own");
   if (problems.empty() && generator.check != nullptr) problems = generator.check(request);
   return problems;
 }

@@ -72,28 +72,27 @@ Diagnostics check_megatron_interleaved(const Request& request) {
   const int group = group_size_of(request);
   Diagnostics problems;
   if (request.microbatches < request.ranks) {
-    problems.push_back(
-        {"schedule-microbatches",
-         fmt::format("MegatronInterleaved cannot run {} microbatches on {} ranks", request.microbatches, request.ranks),
-         fmt::format("it needs at least as many microbatches as ranks: {}", request.ranks)});
+    problems.add("schedule-microbatches")
+        .says("MegatronInterleaved cannot run {} microbatches on {} ranks", request.microbatches, request.ranks)
+        .hint("it needs at least as many microbatches as ranks: {}", request.ranks);
   } else if (group < request.ranks || group > request.microbatches) {
-    problems.push_back(
-        {"schedule-group-size", fmt::format("microbatch_group_size_per_vp_stage {} is out of range", group),
-         fmt::format("it is at least the number of ranks and at most the number of microbatches: {} to "
-                     "{}, nearest {}",
-                     request.ranks, request.microbatches, std::clamp(group, request.ranks, request.microbatches))});
+    problems.add("schedule-group-size")
+        .says("microbatch_group_size_per_vp_stage {} is out of range", group)
+        .hint(
+            "it is at least the number of ranks and at most the number of microbatches: {} to "
+            "{}, nearest {}",
+            request.ranks, request.microbatches, std::clamp(group, request.ranks, request.microbatches));
   } else if (!leaves_no_gap(request.microbatches, group, request.ranks)) {
     const auto legal_count = [&](int count) { return count >= group && leaves_no_gap(count, group, request.ranks); };
     const auto legal_group = [&](int size) {
       return size >= request.ranks && leaves_no_gap(request.microbatches, size, request.ranks);
     };
-    problems.push_back(
-        {"schedule-microbatches",
-         fmt::format("{} microbatches in groups of {} leave a last group of {}, smaller than the {} ranks",
-                     request.microbatches, group, request.microbatches % group, request.ranks),
-         fmt::format("use {} microbatches, or a microbatch_group_size_per_vp_stage of {}",
-                     nearest_legal(request.microbatches, kMaxMicrobatches, legal_count),
-                     nearest_legal(group, request.microbatches, legal_group))});
+    problems.add("schedule-microbatches")
+        .says("{} microbatches in groups of {} leave a last group of {}, smaller than the {} ranks",
+              request.microbatches, group, request.microbatches % group, request.ranks)
+        .hint("use {} microbatches, or a microbatch_group_size_per_vp_stage of {}",
+              nearest_legal(request.microbatches, kMaxMicrobatches, legal_count),
+              nearest_legal(group, request.microbatches, legal_group));
   }
   return problems;
 }

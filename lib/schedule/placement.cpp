@@ -47,16 +47,16 @@ Placement::Placement(int ranks, std::vector<int> rank_of_stage)
 Diagnostics check_placement(PlacementStyle style, int ranks, int stages) {
   Diagnostics problems;
   if (ranks < 1 || ranks > kMaxRanks)
-    problems.push_back({"schedule-ranks", fmt::format("{} pipeline ranks", ranks),
-                        fmt::format("a pipeline has 1 to {} ranks", kMaxRanks)});
+    problems.add("schedule-ranks").says("{} pipeline ranks", ranks).hint("a pipeline has 1 to {} ranks", kMaxRanks);
   if (stages < 1 || stages > kMaxStages)
-    problems.push_back({"schedule-stages", fmt::format("{} pipeline stages", stages),
-                        fmt::format("a pipeline has 1 to {} stages", kMaxStages)});
+    problems.add("schedule-stages")
+        .says("{} pipeline stages", stages)
+        .hint("a pipeline has 1 to {} stages", kMaxStages);
   if (problems.empty() && style == PlacementStyle::kV && stages % ranks != 0)
-    problems.push_back({"schedule-stages", fmt::format("{} stages cannot be placed as a V on {} ranks", stages, ranks),
-                        fmt::format("a V needs the same number of stages on every rank: {}{} stages",
-                                    stages > ranks ? fmt::format("{} or ", stages / ranks * ranks) : "",
-                                    (stages / ranks + 1) * ranks)});
+    problems.add("schedule-stages")
+        .says("{} stages cannot be placed as a V on {} ranks", stages, ranks)
+        .hint("a V needs the same number of stages on every rank: {}{} stages",
+              stages > ranks ? fmt::format("{} or ", stages / ranks * ranks) : "", (stages / ranks + 1) * ranks);
   return problems;
 }
 

@@ -17,14 +17,14 @@ class ProblemList {
   explicit ProblemList(const Origin& origin) : origin_(origin) {}
 
   /// A problem in one cell; rank and step are prepended to the message.
-  void cell(const char* id, std::size_t rank, std::size_t step, const std::string& message, std::string help) {
+  void cell(ProblemId id, std::size_t rank, std::size_t step, const std::string& message, std::string help) {
     if (!full())
       add(id, fmt::format("rank {}, step {}: {}", rank, step, message), std::move(help), origin_.cell(rank, step));
   }
-  void row(const char* id, std::size_t rank, const std::string& message, std::string help) {
+  void row(ProblemId id, std::size_t rank, const std::string& message, std::string help) {
     if (!full()) add(id, fmt::format("rank {}: {}", rank, message), std::move(help), origin_.row(rank));
   }
-  void whole(const char* id, std::string message, std::string help) {
+  void whole(ProblemId id, std::string message, std::string help) {
     if (!full()) add(id, std::move(message), std::move(help), origin_.whole());
   }
   bool empty() const { return problems_.empty(); }
@@ -41,8 +41,8 @@ class ProblemList {
     ++dropped_;
     return true;
   }
-  void add(const char* id, std::string message, std::string help, SourceLocation where) {
-    problems_.push_back({id, std::move(message), std::move(help), std::move(where)});
+  void add(ProblemId id, std::string message, std::string help, SourceLocation where) {
+    problems_.add(id).says(std::move(message)).hint(std::move(help)).at(std::move(where));
   }
 
   const Origin& origin_;

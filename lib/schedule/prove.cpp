@@ -112,7 +112,7 @@ class CommunicationCheck {
     begin(action.stage(), rank, &Live::receive_buffers);
   }
 
-  bool has_peer(const char* id, const Action& action, std::size_t rank, std::size_t step) {
+  bool has_peer(ProblemId id, const Action& action, std::size_t rank, std::size_t step) {
     if (links_.peer(action) >= 0) return true;
     const int stage = links_.neighbour(action);
     problems_.cell(id, rank, step,
@@ -230,7 +230,7 @@ class CommunicationCheck {
           const bool sends = link_of(action.op()).sends;
           const std::string other = to_text(links_.counterpart(action));
           if (message.sent == kNever || message.received == kNever)
-            problems_.cell(sends ? "schedule-send" : "schedule-recv", rank, step,
+            problems_.cell(sends ? ProblemId("schedule-send") : ProblemId("schedule-recv"), rank, step,
                            fmt::format("{} has no {} on rank {}", to_text(action), other, links_.peer(action)),
                            "every SEND has its RECV on the neighbour's rank, and the other way round");
           else if (sends)

@@ -96,7 +96,7 @@ class Validator {
 
   void count(const Action& action, std::size_t rank, std::size_t step) {
     std::uint8_t& seen = seen_[shape_.pair(action)];
-    const auto wrong = [&](const char* id, const char* what) {
+    const auto wrong = [&](ProblemId id, const char* what) {
       problems_.cell(id, rank, step, fmt::format("{} {}", to_text(action), what),
                      "each microbatch goes through a stage once: F, then B, or I and later W");
     };

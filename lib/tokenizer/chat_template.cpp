@@ -32,11 +32,10 @@ std::unique_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source,
   try {
     out->block_ = parse_template(source);
   } catch (const TemplateError& error) {
-    problems.push_back({"bad-template",
-                        error.what(),
-                        "of Jinja, for, if, set, break, continue, filters, tests and methods of strings are understood",
-                        {file, error.line, error.line > 0 ? 1 : 0},
-                        ""});
+    problems.add("bad-template")
+        .says(error.what())
+        .hint("of Jinja, for, if, set, break, continue, filters, tests and methods of strings are understood")
+        .at({file, error.line, error.line > 0 ? 1 : 0});
     return nullptr;
   }
   return out;

@@ -80,11 +80,10 @@ std::int64_t JsonPart::integer(std::string_view key, std::int64_t least, std::in
 }
 
 void JsonPart::fail(const std::string& message, const std::string& help) const {
-  problems_->push_back({"bad-tokenizer",
-                        fmt::format("{}: {}", path_.empty() ? "the file" : path_, message),
-                        help.empty() ? "the folder must be one that Hugging Face's tokenizers wrote" : help,
-                        {file_, 0, 0},
-                        ""});
+  problems_->add("bad-tokenizer")
+      .says("{}: {}", path_.empty() ? "the file" : path_, message)
+      .hint(help.empty() ? "the folder must be one that Hugging Face's tokenizers wrote" : help)
+      .at({file_, 0, 0});
 }
 
 void JsonPart::refuse_type(std::string_view what, const std::vector<std::string_view>& known) const {

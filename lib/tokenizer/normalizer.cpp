@@ -134,11 +134,9 @@ std::string Needle::replaced(std::string_view text, std::string_view by, std::si
 
 void check_normalized(std::size_t bytes, std::size_t most) {
   if (bytes > most)
-    throw Error(ExitCode::kBadInput, {"bad-tokenizer",
-                                      fmt::format("the normalizer makes more than {} bytes of a text", most),
-                                      "tokenizer.json replaces or prepends too much; no known tokenizer does",
-                                      {},
-                                      ""});
+    throw Error(Diagnostic{"bad-tokenizer"}
+                    .says("the normalizer makes more than {} bytes of a text", most)
+                    .hint("tokenizer.json replaces or prepends too much; no known tokenizer does"));
 }
 
 Normalizer Normalizer::read(const JsonPart& part) {

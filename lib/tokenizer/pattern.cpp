@@ -83,12 +83,10 @@ std::optional<Match> PatternMatcher::find(const Pattern& pattern, std::string_vi
   if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);  // slower, but uses the heap
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0)
-    throw Error(ExitCode::kBadInput, {"bad-tokenizer",
-                                      fmt::format("a pattern of the tokenizer gives up on a text of {} bytes: {}",
-                                                  text.size(), message_of(result)),
-                                      "the text may repeat one character a million times; split it",
-                                      {},
-                                      ""});
+    throw Error(
+        Diagnostic{"bad-tokenizer"}
+            .says("a pattern of the tokenizer gives up on a text of {} bytes: {}", text.size(), message_of(result))
+            .hint("the text may repeat one character a million times; split it"));
   const std::size_t* places = pcre2_get_ovector_pointer(data_of(data_.get()));
   return Match{places[0], places[1] < places[0] ? places[0] : places[1]};
 }

@@ -287,7 +287,7 @@ bool is_sentencepiece_file(std::string_view bytes) {
 std::optional<std::string> json_of_sentencepiece(std::string_view bytes, const std::optional<std::string>& config,
                                                  const std::string& file, Diagnostics& problems) {
   const auto refuse = [&](const std::string& message, const std::string& help) -> std::optional<std::string> {
-    problems.push_back({"bad-tokenizer", message, help, {file, 0, 0}, ""});
+    problems.add("bad-tokenizer").says(message).hint(help).at({file, 0, 0});
     return std::nullopt;
   };
   const auto model = read_model(bytes);

@@ -31,7 +31,10 @@ std::optional<nlohmann::json> parse_json(const std::string& text, const std::str
       where.column = static_cast<int>(std::min<std::size_t>(
           before.size() - (begin == std::string_view::npos ? 0 : begin + 1), std::numeric_limits<int>::max()));
     }
-    problems.push_back({"bad-tokenizer", "the file is not JSON", "it may have been cut off; copy it again", where, ""});
+    problems.add("bad-tokenizer")
+        .says("the file is not JSON")
+        .hint("it may have been cut off; copy it again")
+        .at(where);
     return std::nullopt;
   }
 }

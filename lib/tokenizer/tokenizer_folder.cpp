@@ -37,11 +37,9 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
     if (!text) return nullptr;
   }
   if (!text) {
-    problems.push_back({"missing-file",
-                        fmt::format("there is no tokenizer in '{}'", path.native()),
-                        "name a folder with tokenizer.json or tokenizer.model",
-                        {},
-                        ""});
+    problems.add("missing-file")
+        .says("there is no tokenizer in '{}'", path.native())
+        .hint("name a folder with tokenizer.json or tokenizer.model");
     return nullptr;
   }
   return parse({.tokenizer = std::move(*text),

@@ -122,18 +122,15 @@ void UnigramModel::add_unknown(std::string_view text, std::vector<Id>& out) cons
     return;
   }
   if (unknown_ == kNoId)
-    throw Error(ExitCode::kBadInput,
-                {"bad-tokenizer",
-                 fmt::format("'{}' has no token, and the tokenizer has none for what is unknown", text),
-                 "unk_id of the tokenizer's model names one",
-                 {},
-                 ""});
+    throw Error(Diagnostic{"bad-tokenizer"}
+                    .says("'{}' has no token, and the tokenizer has none for what is unknown", text)
+                    .hint("unk_id of the tokenizer's model names one"));
   out.push_back(unknown_);
 }
 
 void UnigramModel::encode(std::string_view piece, PieceScratch& scratch, std::vector<Id>& out) const {
   if (piece.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-    throw Error(ExitCode::kBadInput, {"bad-tokenizer", "a piece of text has more than 2 GiB", "cut the text", {}, ""});
+    throw Error(Diagnostic{"bad-tokenizer"}.says("a piece of text has more than 2 GiB").hint("cut the text"));
   auto& cuts = scratch.cuts;
   find_cuts(piece, cuts);
   // Collect token ends from back to front; adjacent unknown characters are merged into one.

@@ -155,14 +155,12 @@ class Meter {
     const double wanted = elements * 5 * size_of(plan_.types.master) + kept;
     const double there = proc_field("/proc/meminfo", "MemAvailable") / world_.size();
     if (there > 0 && wanted > there)
-      throw Error(ExitCode::kEnvironment,
-                  {"too-large-to-measure",
-                   fmt::format("{} layers of this model need about {} to be measured; {} are free", layers.size(),
-                               format_bytes(wanted), format_bytes(there)),
-                   "a smaller microbatch or shorter sequences; automodel plan --calibrate without a recipe measures "
-                   "usual sizes",
-                   {},
-                   ""});
+      throw Error(
+          Diagnostic{"too-large-to-measure"}
+              .says("{} layers of this model need about {} to be measured; {} are free", layers.size(),
+                    format_bytes(wanted), format_bytes(there))
+              .hint("a smaller microbatch or shorter sequences; automodel plan --calibrate without a recipe measures "
+                    "usual sizes"));
   }
 
   /// Types as in training; nothing is sharded.
@@ -276,7 +274,7 @@ class Meter {
 estimate::Sample measure(const config::LoadedRecipe& loaded, comm::World& world) {
   auto made = estimate::make_plan(loaded, {});
   if (made.plan) made.problems = estimate::check_measurable(*made.plan);
-  agree(world, loaded, std::move(made.problems), made.exit == ExitCode::kOk ? ExitCode::kBadInput : made.exit);
+  agree(world, loaded, std::move(made.problems));
   return Meter(*made.plan, world).run();
 }
 
@@ -312,12 +310,9 @@ void run_calibration(const config::LoadedRecipe& loaded, comm::World& world, Mea
   if (link) calibration.link = *link;
   for (auto& sample : samples) calibration.add(std::move(sample));
   if (!estimate::write_calibration(calibration))
-    throw Error(ExitCode::kEnvironment,
-                {"cannot-write",
-                 fmt::format("the calibration file '{}' cannot be written", estimate::calibration_path()),
-                 "AUTOMODEL_CALIBRATION names another file",
-                 {},
-                 ""});
+    throw Error(Diagnostic{"cannot-write"}
+                    .says("the calibration file '{}' cannot be written", estimate::calibration_path())
+                    .hint("AUTOMODEL_CALIBRATION names another file"));
 }
 
 }  // namespace automodel::train

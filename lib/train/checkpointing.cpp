@@ -107,7 +107,12 @@ std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup) {
   const auto& section = setup.recipe().checkpoint();
   const fs::path root = section.checkpoint_dir();
   checkpoint::together(setup.world.control(), [&] {
-    if (setup.world.rank() == 0 && section.enabled()) probe(root);
+    if (setup.world.rank() != 0 || !section.enabled()) return;
+    try {
+      probe(root);
+    } catch (const Error& error) {  // nothing is being saved yet: a folder of the recipe, as for `plan`
+      throw Error(ExitCode::kEnvironment, error.problems());
+    }
   });
   if (!section.enabled() || !section.memory_every_steps()) return nullptr;
   return std::make_unique<checkpoint::MemoryCopies>(setup.world, root);
@@ -195,12 +200,11 @@ void Checkpointing::check_finite(const StepPlan& step) const {
     if (first.empty()) first = name;
   first = setup_.world.broadcast_text(first);
   if (first.empty()) return;
-  throw Error(
-      ExitCode::kNonFinite,
-      {"non-finite-weights",
-       fmt::format("step {} is not saved: {} has a value that is not finite, or is not in the files' type", step.step,
-                   first),
-       "the checkpoints before are whole; lower the learning rate, and the same command goes on from the newest"});
+  throw Error(Diagnostic{"non-finite-weights"}
+                  .says("step {} is not saved: {} has a value that is not finite, or is not in the files' type",
+                        step.step, first)
+                  .hint("the checkpoints before are whole; lower the learning rate, and the same command goes on from "
+                        "the newest"));
 }
 
 void Checkpointing::after_step(const StepPlan& step, double loss, std::optional<double> val_loss) {

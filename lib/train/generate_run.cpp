@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/visible_text.h"
+#include "base/utf8.h"
 #include "config/generate_request.h"
 #include "data/tokenizer.h"
 #include "estimate/estimated_plan.h"
@@ -34,10 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-[[noreturn]] void refuse_request(std::string id, std::string message, std::string help) {
-  throw Error(ExitCode::kBadInput, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
-}
 
 /// The result for one prompt.
 struct Answer {
@@ -78,12 +74,9 @@ class GenerateRun {
     tokenizer_ = data::open_tokenizer(request.tokenizer(), {}, "tokenizer", problems);
     if (request.chat()) open_template(problems);
     if (tokenizer_ && tokenizer_->vocab_size() > model.spec.vocab)
-      problems.push_back({"token-out-of-range",
-                          fmt::format("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(),
-                                      model.spec.vocab),
-                          "name the tokenizer that the model was trained with: --tokenizer DIR",
-                          {},
-                          ""});
+      problems.add("token-out-of-range")
+          .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), model.spec.vocab)
+          .hint("name the tokenizer that the model was trained with: --tokenizer DIR");
     agree(world, loaded_, std::move(problems));
     runtime_ = std::make_unique<Runtime>(plan_, world, stored_values(files));
     generator_ = std::make_unique<Generator>(*runtime_);
@@ -115,18 +108,16 @@ class GenerateRun {
                                                 .training = true,
                                                 .cuda_available = world_.device().is_cuda(),
                                                 .ranks_per_node = world_.local_size()});
-    agree(world_, loaded_, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
+    agree(world_, loaded_, std::move(result.problems));
     return std::move(*result.plan);
   }
 
   void open_template(Diagnostics& problems) {
     const auto* folder = tokenizer_ ? tokenizer_->folder() : nullptr;
     if (tokenizer_ && (folder == nullptr || !folder->chat_template())) {
-      problems.push_back({"no-chat-template",
-                          fmt::format("the tokenizer '{}' has no chat template", request_.tokenizer()),
-                          "leave --chat out, or name a tokenizer that has one: --tokenizer DIR",
-                          {},
-                          ""});
+      problems.add("no-chat-template")
+          .says("the tokenizer '{}' has no chat template", request_.tokenizer())
+          .hint("leave --chat out, or name a tokenizer that has one: --tokenizer DIR");
       return;
     }
     if (folder != nullptr)
@@ -167,10 +158,10 @@ class GenerateRun {
     try {
       return template_->render(messages, /*add_generation_prompt=*/true, tokenizer_->folder()->roles());
     } catch (const tokenizer::TemplateError& error) {
-      refuse_request(
-          "bad-template",
-          fmt::format("the chat template refuses the conversation (its line {}): {}", error.line, error.what()),
-          "the template may want another order of roles, or no --system");
+      throw Error(Diagnostic{"bad-template"}
+                      .says("the chat template refuses the conversation (its line {}): {}", error.line, error.what())
+                      .hint("the template may want another order of roles, or no --system")
+                      .at({"command line", 0, 0}));
     }
   }
 
@@ -201,7 +192,7 @@ class GenerateRun {
 
   /// What a model says reaches a terminal without control characters; a file or pipe gets every byte.
   static void show(const std::string& text) {
-    const auto shown = isatty(STDOUT_FILENO) != 0 ? visible_text(text) : text;
+    const auto shown = isatty(STDOUT_FILENO) != 0 ? printable_lines(text) : text;
     std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   }
@@ -210,10 +201,11 @@ class GenerateRun {
     const auto room =
         static_cast<std::int64_t>(plan_.model->spec.max_positions) - static_cast<std::int64_t>(ids.size());
     if (plan_.model->spec.max_positions > 0 && room <= 0)
-      refuse_request("prompt-too-long",
-                     fmt::format("the text has {} tokens, the model has positions for {}", ids.size(),
-                                 plan_.model->spec.max_positions),
-                     "shorten the prompt");
+      throw Error(Diagnostic{"prompt-too-long"}
+                      .says("the text has {} tokens, the model has positions for {}", ids.size(),
+                            plan_.model->spec.max_positions)
+                      .hint("shorten the prompt")
+                      .at({"command line", 0, 0}));
     auto options = options_;
     if (plan_.model->spec.max_positions > 0)
       options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, room));

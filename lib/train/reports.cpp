@@ -18,12 +18,10 @@ Reports::Reports(const config::Recipe& recipe, bool active, bool cuda, std::int6
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error)
-    throw Error(ExitCode::kEnvironment,
-                {"cannot-write",
-                 fmt::format("the folder '{}' cannot be made: {}", folder_.string(), error.message()),
-                 "choose another checkpoint.checkpoint_dir",
-                 {},
-                 "checkpoint.checkpoint_dir"});
+    throw Error(Diagnostic{"cannot-write"}
+                    .says("the folder '{}' cannot be made: {}", folder_.string(), error.message())
+                    .hint("choose another checkpoint.checkpoint_dir")
+                    .of("checkpoint.checkpoint_dir"));
   first_step_ = first_step;
   if (recipe.logging->jsonl()) training_.emplace(folder_ / "training.jsonl", first_step);
   if (recipe.logging->jsonl()) history_.emplace(folder_);

@@ -21,8 +21,8 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/proc_field.h"
+#include "base/utf8.h"
 #include "base/version.h"
-#include "base/visible_text.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/format/folder_claim.h"
 #include "checkpoint/format/root_folder.h"
@@ -91,7 +91,7 @@ class Run {
     }
     reports_->event(start);
     for (const auto& warning : setup_->plan.warnings)
-      reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", warning.id}}});
+      reports_->event({.event = "warning", .message = warning.message, .fields = {{"id", std::string(warning.id)}}});
     for (const auto& event : start_->events) reports_->event(event);
     estimate_->end_phase(estimate::Phase::kInitialization);
     meet_ranks();
@@ -382,12 +382,10 @@ class Run {
     const auto root = fs::path(recipe_.checkpoint->checkpoint_dir());
     const auto newest = world_.broadcast_text(world_.rank() == 0 ? checkpoint::newest_checkpoint(root).native() : "");
     if (!newest.empty()) return newest;
-    throw Error(ExitCode::kNonFinite,
-                {"no-checkpoint-before",
-                 fmt::format("step {} is bad, and there is no checkpoint to go back to", step),
-                 "save more often (step_scheduler.ckpt_every_steps), or leave such steps out (skip)",
-                 {},
-                 "fault_tolerance"});
+    throw Error(Diagnostic{"no-checkpoint-before"}
+                    .says("step {} is bad, and there is no checkpoint to go back to", step)
+                    .hint("save more often (step_scheduler.ckpt_every_steps), or leave such steps out (skip)")
+                    .of("fault_tolerance"));
   }
 
   /// Indices of the step's samples in the data set, over all ranks; on rank 0.
@@ -445,7 +443,7 @@ class Run {
       if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
       const auto added = generator.continue_text(ids, options);
       const auto text = tokenizer->decode(added);
-      reports_->line(visible_text(fmt::format("--- {}{}", prompt, up_to_sentence(text))));
+      reports_->line(printable_lines(fmt::format("--- {}{}", prompt, up_to_sentence(text))));
       reports_->event({.event = "sample", .message = text, .fields = {{"prompt", prompt}}});
     }
   }

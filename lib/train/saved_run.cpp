@@ -97,13 +97,13 @@ void SavedRun::restore_optimizer(Runtime& runtime) const {
         const auto stored = optimizer_->find(state_name(name, state.name));
         const std::vector<std::int64_t>* shape = stored ? &stored.info->shape : nullptr;
         if (shape == nullptr || *shape != weight.full)
-          throw Error(ExitCode::kCheckpoint,
-                      {"optimizer-differs",
-                       fmt::format("'{}' has no {} of {} of this shape", (path_ / "optim").native(), state.name, name),
-                       "the checkpoint was saved by a run with another optimizer; take the one that it was saved with, "
-                       "or start from its weights: model.pretrained_model_name_or_path",
-                       {},
-                       "checkpoint.restore_from"});
+          throw Error(
+              Diagnostic{"optimizer-differs"}
+                  .says("'{}' has no {} of {} of this shape", (path_ / "optim").native(), state.name, name)
+                  .hint(
+                      "the checkpoint was saved by a run with another optimizer; take the one that it was saved with, "
+                      "or start from its weights: model.pretrained_model_name_or_path")
+                  .of("checkpoint.restore_from"));
         read_elements(stored, 0, weight, range.first, state.tensor.narrow(0, range.offset - state.first, range.length));
       }
   optimizer.set_steps(state_.optimizer_steps);

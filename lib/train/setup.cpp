@@ -39,19 +39,18 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
                                              .calibration = calibration ? &*calibration : nullptr,
                                              .bfloat16 = first});
   if (result.plan && !loaded.recipe.dataset())
-    result.problems.push_back(
-        {"missing-key", "the recipe has no dataset", "add 'dataset:' with a _target_", {}, "dataset"});
-  agree(world, loaded, std::move(result.problems), result.plan ? ExitCode::kBadInput : result.exit);
+    result.problems.add("missing-key", "dataset")
+        .says("the recipe has no dataset")
+        .hint("add 'dataset:' with a _target_");
+  agree(world, loaded, std::move(result.problems));
   // All ranks must have the same plan, or their communication would not match.
   const auto mine = static_cast<std::int64_t>(plan::fingerprint(*result.plan) >> 1);
   auto both = at::tensor({mine, -mine}, at::TensorOptions().dtype(at::kLong));
   world.control().all_reduce(both, comm::ReduceOp::kMax)->wait();
   if (both.const_data_ptr<std::int64_t>()[0] != mine || both.const_data_ptr<std::int64_t>()[1] != -mine)
-    throw Error(ExitCode::kEnvironment, {"plans-differ",
-                                         "ranks made different plans of the same recipe",
-                                         "the program or the files that the recipe names differ between hosts",
-                                         {},
-                                         ""});
+    throw Error(Diagnostic{"plans-differ"}
+                    .says("ranks made different plans of the same recipe")
+                    .hint("the program or the files that the recipe names differ between hosts"));
   return std::move(*result.plan);
 }
 
@@ -104,12 +103,11 @@ std::int64_t longest_row(const data::Loader& loader) {
 
 }  // namespace
 
-void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems, ExitCode exit) {
-  for (auto& problem : problems)
-    if (problem.where.file.empty()) problem.where = loaded.origins.nearest(problem.key);
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems) {
+  locate(problems, loaded.origins);
   auto count = at::tensor({static_cast<double>(problems.size())}, at::TensorOptions().dtype(at::kDouble));
   world.control().all_reduce(count, comm::ReduceOp::kMax)->wait();
-  if (!problems.empty()) throw Error(exit, std::move(problems));
+  if (!problems.empty()) throw Error(std::move(problems));
   // Another rank has problems and ends the job.
   if (count.item<double>() > 0) world.control().barrier()->wait();
 }

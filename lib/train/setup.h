@@ -33,9 +33,8 @@ struct Setup {
   std::uint64_t seed() const { return static_cast<std::uint64_t>(loaded.seed()); }
 };
 
-/// Collective. Throws Error (`exit`) on a rank with problems, which ends the job; the other ranks wait for that.
+/// Collective. Throws Error on a rank with problems, which ends the job; the other ranks wait for that.
 /// Missing source locations are looked up in the recipe.
-void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems,
-           ExitCode exit = ExitCode::kBadInput);
+void agree(comm::World& world, const config::LoadedRecipe& loaded, Diagnostics problems);
 
 }  // namespace automodel::train

@@ -13,25 +13,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse_missing(std::string message, std::string help) {
-  throw Error(ExitCode::kCheckpoint,
-              {"checkpoint-missing", std::move(message), std::move(help), {}, "checkpoint.restore_from"});
-}
-
 fs::path named_checkpoint(const StartWish& wish, StartPlaces& places) {
   const auto& name = *wish.restore_from;
   if (name == checkpoint::kLatest) {
     if (auto linked = places.latest(wish.root); !linked.empty()) return linked;
     if (auto newest = places.newest(wish.root); !newest.empty()) return newest;
-    refuse_missing(fmt::format("'{}' has no checkpoint to restore LATEST from", wish.root.native()),
-                   "leave restore_from out to start anew where there is none");
+    throw Error(Diagnostic{"checkpoint-missing"}
+                    .says("'{}' has no checkpoint to restore LATEST from", wish.root.native())
+                    .hint("leave restore_from out to start anew where there is none")
+                    .of("checkpoint.restore_from"));
   }
   for (const auto& folder : wish.named) {
     if (places.complete(folder)) return folder;
     if (auto newest = places.newest(folder); !newest.empty()) return newest;
   }
-  refuse_missing(fmt::format("'{}' is not a complete checkpoint (it has no {})", name, checkpoint::kManifestName),
-                 "give a folder like epoch_0_step_99, LATEST, or nothing for the newest one");
+  throw Error(Diagnostic{"checkpoint-missing"}
+                  .says("'{}' is not a complete checkpoint (it has no {})", name, checkpoint::kManifestName)
+                  .hint("give a folder like epoch_0_step_99, LATEST, or nothing for the newest one")
+                  .of("checkpoint.restore_from"));
 }
 
 std::int64_t step_of(const fs::path& checkpoint) {
@@ -50,12 +49,11 @@ StartChoice found(const StartWish& wish, StartPlaces& places) {
     if (!newest.empty()) return {.kind = StartKind::kCheckpoint, .checkpoint = newest};
     // Saving and deleting rename whole folders, so no interruption of this program leaves one like this.
     if (const auto broken = places.incomplete(wish.root); !broken.empty())
-      throw Error(ExitCode::kCheckpoint, {"checkpoint-damaged",
-                                          fmt::format("'{}' has no {}, and no complete checkpoint is beside it",
-                                                      broken.native(), checkpoint::kManifestName),
-                                          "restore the file; or remove the folder to start a new run",
-                                          {},
-                                          "checkpoint.checkpoint_dir"});
+      throw Error(Diagnostic{"checkpoint-damaged"}
+                      .says("'{}' has no {}, and no complete checkpoint is beside it", broken.native(),
+                            checkpoint::kManifestName)
+                      .hint("restore the file; or remove the folder to start a new run")
+                      .of("checkpoint.checkpoint_dir"));
   }
   return {.kind = wish.pretrained ? StartKind::kPretrained : StartKind::kSeed};
 }
@@ -77,13 +75,11 @@ StartChoice choose_start(const StartWish& wish, StartPlaces& places) {
   out.differences = checkpoint::differences(wish.run, *saver);
   if (!out.differences.empty() && !wish.restore_from)
     throw Error(
-        ExitCode::kBadInput,
-        {"checkpoint-of-another-run",
-         fmt::format("'{}' was saved by another run: {}", out.checkpoint.native(), fmt::join(out.differences, "; ")),
-         "another checkpoint.checkpoint_dir keeps runs apart; --checkpoint.restore_from LATEST goes on from "
-         "it all the same; '--checkpoint.resume never' begins a new run",
-         {},
-         "checkpoint.checkpoint_dir"});
+        Diagnostic{"checkpoint-of-another-run"}
+            .says("'{}' was saved by another run: {}", out.checkpoint.native(), fmt::join(out.differences, "; "))
+            .hint("another checkpoint.checkpoint_dir keeps runs apart; --checkpoint.restore_from LATEST goes on from "
+                  "it all the same; '--checkpoint.resume never' begins a new run")
+            .of("checkpoint.checkpoint_dir"));
   return out;
 }
 

@@ -18,10 +18,6 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-void refuse(Diagnostics& problems, std::string_view id, std::string_view key, std::string message, std::string help) {
-  problems.push_back({std::string(id), std::move(message), std::move(help), {}, "step_scheduler." + std::string(key)});
-}
-
 /// The reader already rejects most of these; this covers sections filled in by programs, and keys without effect.
 void check_bounds(const config::StepSchedulerConfig& c, Diagnostics& problems) {
   struct Bound {
@@ -42,8 +38,9 @@ void check_bounds(const config::StepSchedulerConfig& c, Diagnostics& problems) {
                           {"start_epoch", c.start_epoch(), 0}};
   for (const auto& bound : bounds)
     if (bound.value && *bound.value < bound.least)
-      refuse(problems, "bad-value", bound.key, fmt::format("{} is {}", bound.key, *bound.value),
-             fmt::format("must be at least {}", bound.least));
+      problems.add("bad-value", "step_scheduler." + std::string(bound.key))
+          .says("{} is {}", bound.key, *bound.value)
+          .hint("must be at least {}", bound.least);
 }
 
 /// Checks that global = local * dp * runs for some `runs`, with advice on how to satisfy it.
@@ -54,10 +51,10 @@ void check_batch(const config::StepSchedulerConfig& c, int dp_size, Diagnostics&
   const std::int64_t below = global / together * together;
   const std::int64_t above = below + together;
   const std::string nearest = below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above);
-  refuse(problems, "indivisible", "global_batch_size",
-         fmt::format("global_batch_size {} is not a multiple of local_batch_size * data-parallel size = {} * {} = {}",
-                     global, c.local_batch_size(), dp_size, together),
-         fmt::format("nearest: {}; or choose local_batch_size so that the product divides {}", nearest, global));
+  problems.add("indivisible", "step_scheduler.global_batch_size")
+      .says("global_batch_size {} is not a multiple of local_batch_size * data-parallel size = {} * {} = {}", global,
+            c.local_batch_size(), dp_size, together)
+      .hint("nearest: {}; or choose local_batch_size so that the product divides {}", nearest, global);
 }
 
 }  // namespace
@@ -67,15 +64,19 @@ std::optional<StepScheduler> StepScheduler::make(const config::StepSchedulerConf
   const std::size_t before = problems.size();
   check_bounds(config, problems);
   if (dp_size < 1)
-    refuse(problems, "bad-value", "global_batch_size", fmt::format("the data-parallel size is {}", dp_size),
-           "must be at least 1");
+    problems.add("bad-value", "step_scheduler.global_batch_size")
+        .says("the data-parallel size is {}", dp_size)
+        .hint("must be at least 1");
   if (problems.size() > before) return std::nullopt;
   check_batch(config, dp_size, problems);
   if (runs_per_epoch && *runs_per_epoch < 1)
-    problems.push_back(
-        {"empty-data", "an epoch of the data has no batch", "give more data, or drop_last: false", {}, "dataset"});
+    problems.add("empty-data", "dataset")
+        .says("an epoch of the data has no batch")
+        .hint("give more data, or drop_last: false");
   if (!runs_per_epoch && !config.max_steps())
-    refuse(problems, "missing-key", "max_steps", "data without an end needs max_steps", "set step_scheduler.max_steps");
+    problems.add("missing-key", "step_scheduler.max_steps")
+        .says("data without an end needs max_steps")
+        .hint("set step_scheduler.max_steps");
   if (problems.size() > before) return std::nullopt;
 
   StepScheduler out;

@@ -30,10 +30,11 @@ bool draws_numbers(const plan::TrainingPlan& plan) {
 }
 
 [[noreturn]] void stop_for(const BadStep& bad, std::int64_t step) {
-  throw Error(ExitCode::kNonFinite,
-              {bad.spike ? "loss-spike" : "non-finite", fmt::format("step {}: {}", step, bad.reason),
-               "the weights were not changed; lower the learning rate, look at the data of this step, or leave such "
-               "steps out (fault_tolerance)"});
+  throw Error(Diagnostic{bad.spike ? ProblemId("loss-spike") : ProblemId("non-finite")}
+                  .says("step {}: {}", step, bad.reason)
+                  .hint("the weights were not changed; lower the learning rate, look at the data of this step, or "
+                        "leave such steps out (fault_tolerance)")
+                  .exits(ExitCode::kNonFinite));
 }
 
 }  // namespace

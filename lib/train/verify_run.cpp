@@ -24,13 +24,17 @@ constexpr std::size_t kShown = 5;
 estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optional<int> world_size) {
   auto made = estimate::make_plan(recipe, {.world_size = world_size});
   if (made.plan && !made.plan->model)
-    made.problems.push_back({"missing-key", "a model without sizes cannot be verified",
-                             "give --model.config PATH (a config.json)", recipe.origins.nearest("model"), "model"});
-  if (!made.problems.empty()) throw Error(ExitCode::kRefused, std::move(made.problems));
+    made.problems.add("missing-key", "model")
+        .says("a model without sizes cannot be verified")
+        .hint("give --model.config PATH (a config.json)")
+        .at(recipe.origins.nearest("model"));
+  if (!made.problems.empty()) throw Error(std::move(made.problems));
   if (made.plan->mesh.world_size() == 1)
-    throw Error(ExitCode::kBadInput, {"one-rank", "the mesh is one rank: there is nothing to compare it with",
-                                      "--nproc-per-node 2, or sizes: --distributed.tp_size 2",
-                                      recipe.origins.nearest("distributed"), "distributed"});
+    throw Error(Diagnostic{"one-rank"}
+                    .says("the mesh is one rank: there is nothing to compare it with")
+                    .hint("--nproc-per-node 2, or sizes: --distributed.tp_size 2")
+                    .at(recipe.origins.nearest("distributed"))
+                    .of("distributed"));
   return std::move(*made.plan);
 }
 
@@ -64,7 +68,7 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
     Trace single;
     const auto outcome =
         comm::run_ranks(1, [&](comm::World& alone) { single = trace_steps(small.single, alone, small.steps); });
-    if (!outcome.ok()) throw Error(outcome.code, {"verify-failed", outcome.text, "the run on one rank failed", {}, ""});
+    if (!outcome.ok()) throw Error(outcome.code, Diagnostic{"verify-failed"}.says(outcome.text).hint("the run on one rank failed"));
     const auto difference = compare(mesh, single);
     const bool same = difference.within(kTolerance);
     std::string text = report::to_text(plan);
@@ -85,12 +89,9 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
 ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> asked) {
   const int ranks = plan_of(recipe, asked).mesh.world_size();
   if (ranks > kMostThreads)
-    throw Error(ExitCode::kRefused,
-                {"too-many-ranks",
-                 fmt::format("this recipe's mesh has {} ranks; one process verifies at most {}", ranks, kMostThreads),
-                 "start it with mpirun, or make sizes smaller: --distributed.dp_size 2",
-                 {},
-                 ""});
+    throw Error(Diagnostic{"too-many-ranks"}
+                    .says("this recipe's mesh has {} ranks; one process verifies at most {}", ranks, kMostThreads)
+                    .hint("start it with mpirun, or make sizes smaller: --distributed.dp_size 2"));
   ExitCode code = ExitCode::kOk;
   const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {
     const auto mine = run_verification(recipe, world);

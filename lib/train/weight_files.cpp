@@ -69,11 +69,9 @@ std::shared_ptr<const WeightFiles> WeightFiles::open(const std::filesystem::path
   out->places_ = checkpoint::find_weights(out->folder_, model.spec, model.layout, problems);
   if (problems.size() > before) return nullptr;
   if (compare_head && checkpoint::head_differs(out->folder_, model.layout)) {
-    problems.push_back({"weights-not-tied",
-                        fmt::format("head and embedding in '{}' differ, but config.json ties them", folder.native()),
-                        "say model.tie_word_embeddings: false, which is what transformers then does",
-                        {},
-                        "model.pretrained_model_name_or_path"});
+    problems.add("weights-not-tied", "model.pretrained_model_name_or_path")
+        .says("head and embedding in '{}' differ, but config.json ties them", folder.native())
+        .hint("say model.tie_word_embeddings: false, which is what transformers then does");
     return nullptr;
   }
   return out;
@@ -93,12 +91,11 @@ std::shared_ptr<const AdapterFiles> AdapterFiles::open(const std::filesystem::pa
   std::shared_ptr<AdapterFiles> out(new AdapterFiles(std::move(*opened)));
   out->config_ = *config;
   const std::size_t before = problems.size();
-  const auto refuse = [&](const char* id, const std::string& name, const std::string& what) {
-    problems.push_back({id,
-                        fmt::format("'{}': the adapter matrix '{}' {}", folder.native(), name, what),
-                        "the checkpoint was saved with another peft section",
-                        {folder.native(), 0, 0},
-                        "peft"});
+  const auto refuse = [&](ProblemId id, const std::string& name, const std::string& what) {
+    problems.add(id, "peft")
+        .says("'{}': the adapter matrix '{}' {}", folder.native(), name, what)
+        .hint("the checkpoint was saved with another peft section")
+        .at({folder.native(), 0, 0});
   };
   std::size_t found = 0;
   for (const auto& info : adapters.all) {
@@ -116,12 +113,11 @@ std::shared_ptr<const AdapterFiles> AdapterFiles::open(const std::filesystem::pa
     if (problems.size() > before) return nullptr;  // one problem is enough: the others would be alike
   }
   if (found < out->folder_.tensors().size()) {
-    problems.push_back({"weights-unexpected",
-                        fmt::format("'{}' has {} adapter matrices, the recipe asks for {}", folder.native(),
-                                    out->folder_.tensors().size(), found),
-                        "the checkpoint was saved with another peft section",
-                        {folder.native(), 0, 0},
-                        "peft"});
+    problems.add("weights-unexpected", "peft")
+        .says("'{}' has {} adapter matrices, the recipe asks for {}", folder.native(), out->folder_.tensors().size(),
+              found)
+        .hint("the checkpoint was saved with another peft section")
+        .at({folder.native(), 0, 0});
     return nullptr;
   }
   return out;

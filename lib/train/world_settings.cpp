@@ -73,11 +73,10 @@ Diagnostic cpu_chosen(std::string_view lack, std::string_view driver, int withou
   std::string why(lack);
   if (why.empty()) why = driver_lack(driver, kCudaMajor);
   if (why.empty()) why = fmt::format("{} of {} ranks see no CUDA device", without, ranks);
-  return {"no-gpu-used",
-          fmt::format("device: auto uses the CPU: {}", why),
-          "automodel doctor looks at the driver and the libraries; device: cpu says that this is meant",
-          {},
-          "device"};
+  return Diagnostic{"no-gpu-used"}
+      .says("device: auto uses the CPU: {}", why)
+      .hint("automodel doctor looks at the driver and the libraries; device: cpu says that this is meant")
+      .of("device");
 }
 
 std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe& recipe) {

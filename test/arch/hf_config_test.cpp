@@ -238,7 +238,7 @@ TEST_CASE("a mistyped key is an error in a hand-written config", "[arch]") {
     Ids out;
     const auto parsed =
         parse_hf_config(small("llama", fmt::format("\"rope_scaling\": {}", rope)), "c.json", {false, true});
-    for (const auto& error : parsed.errors) out.push_back(error.id + " " + error.key + ": " + error.help);
+    for (const auto& error : parsed.errors) out.push_back(std::string(error.id) + " " + error.key + ": " + error.help);
     return out;
   };
   CHECK(below(R"({"rope_type": "yarn", "factor": 4, "beta_fst": 16})") ==

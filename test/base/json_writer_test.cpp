@@ -40,6 +40,10 @@ TEST_CASE("nested objects and arrays are written with commas in the right places
   CHECK(json.take() == R"({"a":1,"b":[[],{},null,true],"c":[-1,0,123456],"d":["x","y"]})");
 }
 
+TEST_CASE("characters on which a terminal may act are escaped in JSON", "[base][json]") {
+  CHECK(written("\x1b[0m\x7f\xc2\x9b\xc2\xa0") == "\"\\u001b[0m\\u007f\\u009b\xc2\xa0\"");
+}
+
 TEST_CASE("a JSON writer can be reused after its text is taken", "[base][json]") {
   JsonWriter json;
   json.value(1);

@@ -3,8 +3,9 @@
 #include "base/diagnostic.h"
 #include "base/error.h"
 #include "base/expression.h"
+#include "base/problems.h"
 #include "base/text_table.h"
-#include "base/visible_text.h"
+#include "base/utf8.h"
 
 namespace automodel {
 
@@ -22,6 +23,50 @@ TEST_CASE("a source excerpt shows the line with a caret under the column", "[bas
   // Of a long line, 160 characters around the column.
   const auto part = source_excerpt(std::string(200, 'a') + "b" + std::string(200, 'c'), 1, 201);
   CHECK(part == "    " + std::string(120, 'a') + "b" + std::string(39, 'c') + "\n    " + std::string(120, ' ') + "^\n");
+}
+
+TEST_CASE("a value from a file cannot move the cursor, begin a line or turn the writing round", "[base]") {
+  CHECK(printable("\x1b]0;x\a\xc2\x9b\x31m\r\x7f \xff") == "\\x1b]0;x\\x07\\x9b1m\\x0d\\x7f \\xff");
+  CHECK(printable("a\nrank 0: error[hang]\t") == "a\\nrank 0: error[hang]\\t");
+  CHECK(printable("\xe2\x80\xae \xe2\x80\xa8") == "\\u202e \\u2028");
+  CHECK(printable("Gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x99\x82 'q' \\") ==
+        "Gr\xc3\xbc\xc3\x9f \xe4\xb8\xad \xf0\x9f\x99\x82 'q' \\");
+  CHECK(printable("\xe4\xb8\xad\xe4\xb8\xad", 1) == "\xe4\xb8\xad...");
+  Diagnostic d{"bad-value"};
+  d.says("seed is '{}'", "1\x1b\nrank 0: error[hang]: no").hint("a\nb").at({"r\n.yaml", 1, 2});
+  CHECK(to_text(d) == "r\\n.yaml:1:2: error[bad-value]: seed is '1\\x1b\\nrank 0: error[hang]: no'\n    help: a\\nb");
+  CHECK(source_excerpt("\x1b\xc3\xbc: x", 1, 4) == "    \\x1b\xc3\xbc: x\n         ^\n");
+}
+
+TEST_CASE("problems end a program with their ids' common exit code", "[base]") {
+  Diagnostics problems;
+  problems.add("no-device", "device").says("no device");
+  CHECK(exit_code(problems) == ExitCode::kEnvironment);
+  CHECK(Error(problems).code() == ExitCode::kEnvironment);
+  problems.add("bad-value", "seed");
+  CHECK(exit_code(problems) == ExitCode::kBadInput);
+  CHECK(Error(Diagnostic{"indivisible"}.exits(ExitCode::kRefused)).code() == ExitCode::kRefused);
+  CHECK(ProblemId::named("hang") == ProblemId("hang"));
+  CHECK_FALSE(ProblemId::named("hung"));
+}
+
+TEST_CASE("a problem of a recipe has the place of its key, or of the section around it", "[base]") {
+  Origins origins;
+  origins.set_file("r.yaml");
+  origins.add("a.b", {{"r.yaml", 7, 3}, "x"});
+  Problems problems(origins);
+  problems.refuse("bad-value", "a.b.c").says("{} is {}", "c", 3).hint("at most {}", 2);
+  problems.warn("no-effect", "z").says("{braces}").at({"other", 1, 1});
+  Diagnostics relative;
+  relative.add("missing-key", "b");
+  problems.refuse_all(relative, "a");
+  CHECK(to_text(problems.problems()) ==
+        "r.yaml:7:3: error[bad-value]: c is 3\n    help: at most 2\nr.yaml:7:3: error[missing-key]: \n");
+  CHECK(to_text(problems.warnings(), "warning") == "other:1:1: warning[no-effect]: {braces}\n");
+  CHECK(problems.problems()[1].key == "a.b");
+  CHECK(problems.given("a.b"));
+  CHECK_FALSE(problems.given("a"));
+  CHECK(problems.exit() == ExitCode::kBadInput);
 }
 
 TEST_CASE("a text table aligns words left and numbers right", "[base]") {
@@ -43,9 +88,9 @@ TEST_CASE("a regular expression matches a whole text, is found in part of it, an
 }
 
 TEST_CASE("a terminal is shown no control characters but line ends and tabs", "[base]") {
-  CHECK(visible_text("a\tb\nc \u00e9 \xff") == "a\tb\nc \u00e9 \xff");
-  CHECK(visible_text(std::string_view("\0\x1b[31m\x7f\r", 7)) == "\ufffd\ufffd[31m\ufffd\ufffd");
-  CHECK(visible_text("\u009b31m\u00a0") == "\ufffd31m\u00a0");
+  CHECK(printable_lines("a\tb\nc \u00e9 \xff") == "a\tb\nc \u00e9 \\xff");
+  CHECK(printable_lines(std::string_view("\0\x1b[31m\x7f\r", 7)) == "\\x00\\x1b[31m\\x7f");
+  CHECK(printable_lines("\u009b31m\u00a0") == "\\x9b31m\u00a0");
 }
 
 TEST_CASE("a failed check throws an internal error that names file and line", "[base]") {

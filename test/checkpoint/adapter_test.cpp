@@ -121,7 +121,7 @@ TEST_CASE("Malformed adapters and adapters of other kinds are refused with the r
     try {
       export_model(folder.path() / "lora", folder.path() / "out", {.merge = true, .base = folder.path() / "base"});
     } catch (const Error& error) {
-      return error.problems().front().id + ": " + error.problems().front().message;
+      return std::string(error.problems().front().id) + ": " + error.problems().front().message;
     }
     return "";
   };

@@ -115,7 +115,7 @@ TEST_CASE("A manifest detects a file that was truncated, changed or deleted") {
     check_sizes(root.path() / "a", manifest, found);
     if (found.empty())
       for (const auto& entry : manifest.files) check_content(root.path() / "a", entry, found);
-    return found.empty() ? std::string() : found.front().id + " " + found.front().message;
+    return found.empty() ? std::string() : std::string(found.front().id) + " " + found.front().message;
   };
   CHECK(check().empty());
   root.write("a/model/x.bin", "hello worle");

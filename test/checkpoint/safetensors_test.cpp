@@ -24,7 +24,7 @@ const std::string kTwoTensors =
 
 std::string text_of(const Diagnostics& problems) {
   std::string out;
-  for (const auto& problem : problems) out += problem.id + ": " + problem.message + "\n";
+  for (const auto& problem : problems) out += std::string(problem.id) + ": " + problem.message + "\n";
   return out;
 }
 

@@ -47,7 +47,7 @@ struct Found {
   Diagnostics problems;
   std::string ids() const {
     std::string out;
-    for (const auto& problem : problems) out += (out.empty() ? "" : " ") + problem.id;
+    for (const auto& problem : problems) out += (out.empty() ? "" : " ") + std::string(problem.id);
     return out;
   }
 };

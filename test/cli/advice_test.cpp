@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/problem_id.h"
 #include "cli/program.h"
 #include "golden_folder.h"
 
@@ -52,12 +53,13 @@ TEST_CASE("plan reports missing and unusable files before train needs them", "[c
   for (const auto& [words, text] : cases) {
     const auto outcome = run(folder, kModel + jsonl, "plan r.yaml " + words);
     INFO(words << "\n" << outcome.err);
-    CHECK(outcome.code == 2);
+    const auto id = text.starts_with("error[") ? ProblemId::named(text.substr(6, text.find(']') - 6)) : std::nullopt;
+    CHECK(outcome.code == static_cast<int>(id ? id->exit() : ExitCode::kBadInput));
     CHECK((holds(outcome.err, text) || holds(outcome.err, text.substr(0, text.find(' ')))));
     CHECK(holds(outcome.out, "plan of r.yaml"));  // the plan is shown anyway
     CHECK(run(folder, kModel + jsonl, "plan r.yaml --no-files " + words).code == 0);
     const auto json = run(folder, kModel + jsonl, "plan r.yaml --json " + words);
-    CHECK(json.code == 2);
+    CHECK(json.code == outcome.code);
     CHECK(json.out.starts_with("{\"errors\""));
   }
   CHECK(run(folder, kModel + jsonl, "plan r.yaml").code == 0);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include "base/problem_id.h"
 #include "cli/program.h"
 
 namespace automodel {
@@ -187,14 +188,16 @@ const std::vector<BadInput> kTable = {
 
 }  // namespace
 
-TEST_CASE("bad input is reported with id, line and key, ends with exit code 2 and writes nothing", "[cli]") {
+TEST_CASE("bad input is reported with id, line and key, ends with its id's exit code and writes nothing", "[cli]") {
   for (const auto& row : kTable) {
     INFO(row.what << "\n" << row.recipe << "\n" << row.words);
     const test::TemporaryFolder folder;
     folder.write("r.yaml", row.recipe);
     const auto outcome = test::run_program(folder, "plan r.yaml --json " + row.words);
     INFO(outcome.out << outcome.err);
-    CHECK(outcome.code == 2);
+    const auto id = ProblemId::named(row.id);
+    REQUIRE(id);
+    CHECK(outcome.code == static_cast<int>(id->exit()));
     const auto errors = nlohmann::json::parse(outcome.out)["errors"];
     REQUIRE_FALSE(errors.empty());
     const auto found = std::find_if(errors.begin(), errors.end(), [&](const auto& e) {
@@ -207,7 +210,7 @@ TEST_CASE("bad input is reported with id, line and key, ends with exit code 2 an
     }
     // The same in text output, and when training.
     const auto text = test::run_program(folder, "plan r.yaml " + row.words);
-    CHECK(text.code == 2);
+    CHECK(text.code == outcome.code);
     CHECK(text.out.empty());
     CHECK(text.err.find("error[" + row.id + "]") != std::string::npos);
     const auto train = test::run_program(
@@ -217,6 +220,19 @@ TEST_CASE("bad input is reported with id, line and key, ends with exit code 2 an
     for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
       files += entry.path().filename().string().starts_with(".") ? 0 : 1;
     CHECK(files == 1);
+  }
+}
+
+TEST_CASE("a value from a recipe can neither control the terminal nor print a line of its own", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kBase + "seed: \"\\e]0;x\\a\\u009b31m\\nrank 0: error[hang]: fake\"\n\"a\\e\\nb\": 1\n");
+  for (const std::string words : {"plan r.yaml", "train r.yaml", "plan r.yaml --json", "plan r.yaml --$'k\\e[2J' 1"}) {
+    const auto outcome = test::run_program(folder, words);
+    INFO(words << "\n" << outcome.err << outcome.out);
+    CHECK(outcome.code == 2);
+    for (const char c : outcome.err + outcome.out) CHECK((c == '\n' || static_cast<unsigned char>(c) >= 0x20));
+    CHECK((outcome.err + outcome.out).find("\xc2\x9b") == std::string::npos);
+    CHECK(outcome.err.find("\nrank 0") == std::string::npos);
   }
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("bash completes commands, recipes, options, values and keys", "[cli]")
   CHECK(bash("automodel train recipe.yaml optimizer.weight_d") == Words{"optimizer.weight_decay="});
   CHECK(bash("automodel train recipe.yaml --model.config.m") == Words{"--model.config.model_type"});
   CHECK(bash("automodel completion ''") == Words{"bash", "fish", "zsh"});
-  CHECK(bash("automodel schema --") == Words{"--help", "--markdown", "--plan"});
+  CHECK(bash("automodel schema --") == Words{"--errors", "--help", "--markdown", "--plan"});
   CHECK(bash("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ZBV") == Words{"ZBVZeroBubble"});
   CHECK(bash("automodel plan recipe.yaml --model.config.model_type qwen3_m") == Words{"qwen3_moe"});
   CHECK(bash("automodel plan recipe.yaml --optimizer._target_ adam") == Words{"adam", "adamw"});

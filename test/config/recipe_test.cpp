@@ -23,7 +23,8 @@ LoadedRecipe read(const std::string& text, std::vector<std::string> words = {}) 
 std::vector<std::string> shown(const LoadedRecipe& loaded) {
   std::vector<std::string> out;
   for (const auto& d : loaded.problems)
-    out.push_back(std::to_string(d.where.line) + ":" + std::to_string(d.where.column) + " " + d.id + " " + d.key);
+    out.push_back(std::to_string(d.where.line) + ":" + std::to_string(d.where.column) + " " + std::string(d.id) + " " +
+                  d.key);
   return out;
 }
 

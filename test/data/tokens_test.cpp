@@ -38,7 +38,8 @@ std::string problem(const std::string& text, const DatasetContext& context = {})
   CHECK(!opened.dataset);
   REQUIRE(opened.problems.size() == 1);
   const auto& p = opened.problems[0];
-  return std::to_string(p.where.line) + ":" + std::to_string(p.where.column) + " " + p.id + " " + p.message;
+  return std::to_string(p.where.line) + ":" + std::to_string(p.where.column) + " " + std::string(p.id) + " " +
+         p.message;
 }
 
 const std::string kGood = "{\"input_ids\": [1, 2, 3]}\n";

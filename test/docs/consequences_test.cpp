@@ -173,7 +173,7 @@ Outcome outcome_of(const std::string& base, const Overrides& overrides) {
   const auto loaded = read(base, overrides);
   Outcome out;
   const auto tell = [&](const Diagnostics& list) {
-    for (const auto& each : list) out.told += each.id + " " + each.key + "\n";
+    for (const auto& each : list) out.told += std::string(each.id) + " " + each.key + "\n";
   };
   tell(loaded.problems);
   if (!loaded.problems.empty()) return out;

@@ -1,82 +1,78 @@
-// docs/errors.md, the program and the tests know the same diagnostics.
+// docs/errors.md, the table of problems and the tests agree. That the program has no other ids is checked by the
+// compiler (base/problem_id.h).
 #include <algorithm>
-#include <map>
+#include <cctype>
 
 #include <catch2/catch.hpp>
 
+#include "base/problem_id.h"
 #include "docs/pages.h"
 
 namespace automodel {
 namespace {
 
-using Path = test::fs::path;
-using Places = std::map<std::string, std::string>;  ///< id -> a file that has it
+using Literals = std::vector<std::string>;
 
-/// What precedes the id of a diagnostic; words are separated by single blanks.
-const std::regex kBefore(
-    R"((push_back|emplace_back) ?\( ?\{ ?$|Diagnostic( \w+)? ?\{ ?$|ExitCode::k\w+, ?\{ ?$|return ?\{+ ?$|)"
-    R"(\b(refuse|warn|report|fault|add|wrong|cell|row|whole|has_peer|fail) ?\( ?(problems, ?)?(folder, ?)?(ExitCode::k\w+, ?)?$|)"
-    R"(\bError ?\(\w+\.code, ?\{ ?$|)"
-    R"(\w = ?\{ ?$|\.id = $|\{ \{ ?$)");
-/// The same for ids of a single word; in other calls the first word may be a key.
-const std::regex kBeforeWord(
-    R"((push_back|emplace_back) ?\( ?\{ ?$|Diagnostic( \w+)? ?\{ ?$|ExitCode::k\w+, ?\{ ?$|\bwarn ?\( ?$)");
-const std::regex kId("[a-z]+(-[a-z]+)*");
-const std::regex kPrinted(R"(error\[([a-z-]+)\])");
+bool starts(const std::string& text, std::size_t at, std::string_view with) {
+  return text.compare(at, with.size(), with) == 0;
+}
 
-/// Removes line comments and replaces blanks and line ends by single blanks; strings are kept.
-std::string compact(const std::string& source) {
-  std::string out;
-  bool text = false;
-  for (std::size_t i = 0; i < source.size(); ++i) {
-    if (!text && source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size() - 1);
-    const char c = source[i];
-    if (c == '"' && (i == 0 || (source[i - 1] != '\\' && source[i - 1] != '\''))) text = !text;
-    if (!text && (c == ' ' || c == '\n')) {
-      if (!out.ends_with(' ')) out += ' ';
+/// The end of a literal or comment that begins at `at` and is not over before `from`.
+std::size_t end_of(const std::string& text, std::size_t from, std::string_view closing) {
+  const auto at = text.find(closing, from);
+  return at == std::string::npos ? text.size() : at + closing.size();
+}
+
+/// The string literals of a C++ or Python source: no comments, no docstrings, no titles of test cases.
+Literals literals_of(const std::string& text, bool python) {
+  Literals out;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    const bool in_word = at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
+    if (python ? c == '#' : starts(text, at, "//")) {
+      at = end_of(text, at, "\n");
+    } else if (!python && starts(text, at, "/*")) {
+      at = end_of(text, at + 2, "*/");
+    } else if (python && starts(text, at, "\"\"\"")) {
+      at = end_of(text, at + 3, "\"\"\"");
+    } else if (!python && c == '"' && at > 0 && text[at - 1] == 'R') {
+      const auto open = text.find('(', at);
+      const auto end = end_of(text, open, ")" + text.substr(at + 1, open - at - 1) + "\"");
+      out.push_back(text.substr(open, end - open));
+      at = end;
+    } else if (c == '"' || (c == '\'' && !(in_word && !python))) {  // 10'000 has no literal
+      std::size_t end = at + 1;
+      while (end < text.size() && text[end] != c) end += text[end] == '\\' ? 2 : 1;
+      constexpr std::string_view kTitle = "TEST_CASE(";
+      if (at < kTitle.size() || !starts(text, at - kTitle.size(), kTitle))
+        out.push_back(text.substr(at + 1, std::min(end, text.size()) - at - 1));
+      at = end + 1;
     } else {
-      out += c;
+      ++at;
     }
   }
   return out;
 }
 
-bool is_id(const std::string& word, const std::string& before, const std::string& after) {
-  if (!std::regex_match(word, kId)) return false;
-  if (word.starts_with("schedule-")) return true;
-  if (before.ends_with("ignored.push_back({")) return false;  // a key
-  const bool one_word = word.find('-') == std::string::npos && word != "indivisible";
-  const bool ends = after.starts_with(",") || after.starts_with("}") || after.starts_with(";");
-  return ends && std::regex_search(before, one_word ? kBeforeWord : kBefore);
+/// Whether a literal is or mentions the id: "bad-row", "error[bad-row]", "bad-row: ...".
+bool mentions(const Literals& literals, const std::string& id) {
+  const auto part = [](char c) { return c == '-' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  const bool word = id.find('-') == std::string::npos;  // in running text such a word may be no id
+  return std::ranges::any_of(literals, [&](const std::string& text) {
+    if (text == id || text.find('[' + id + ']') != std::string::npos) return true;
+    for (auto at = word ? std::string::npos : text.find(id); at != std::string::npos; at = text.find(id, at + 1))
+      if ((at == 0 || !part(text[at - 1])) && (at + id.size() == text.size() || !part(text[at + id.size()])))
+        return true;
+    return false;
+  });
 }
 
-Places ids_of(const std::string& source, const std::string& file) {
-  Places out;
-  const std::string text = compact(source);
-  for (std::size_t open = text.find('"'); open != std::string::npos; open = text.find('"', open)) {
-    std::size_t close = open + 1;
-    while (close < text.size() && text[close] != '"') close += text[close] == '\\' ? 2 : 1;
-    if (close >= text.size()) break;
-    const std::string word = text.substr(open + 1, close - open - 1);
-    const std::size_t from = open > 60 ? open - 60 : 0;
-    if (word.size() < 60 && is_id(word, text.substr(from, open - from), text.substr(close + 1, 1)))
-      out.emplace(word, file);
-    open = close + 1;
-  }
-  for (std::sregex_iterator it(text.begin(), text.end(), kPrinted), end; it != end; ++it) out.emplace((*it)[1], file);
-  return out;
-}
-
-Places ids_of_program() {
-  Places out;
-  for (const auto& file : test::files_below({"lib", "app"}, {".h", ".cpp", ".cu"}))
-    out.merge(ids_of(test::read_file(file), test::fs::relative(file, test::repository()).string()));
-  return out;
-}
-
-std::string join(const std::vector<Path>& files) {
-  std::string out;
-  for (const auto& file : files) out += test::read_file(file);
+Literals literals_below(std::initializer_list<const char*> folders, const std::set<std::string>& but) {
+  Literals out;
+  for (const auto& file : test::files_below(folders, {".h", ".cpp", ".cu", ".py"}))
+    if (!but.contains(file.filename().string()))
+      std::ranges::move(literals_of(test::read_file(file), file.extension() == ".py"), std::back_inserter(out));
   return out;
 }
 
@@ -84,53 +80,34 @@ std::string join(const std::vector<Path>& files) {
 const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared",
                                             "verify-failed"};
 
-bool mentioned(const std::string& text, const std::string& id) {
-  return text.find('"' + id + '"') != std::string::npos || text.find('[' + id + ']') != std::string::npos;
-}
-
-/// Like mentioned(), but also true if an id of several words is part of a longer string ("bad-row: ...").
-bool looked_for(const std::string& tests, const std::string& id) {
-  if (mentioned(tests, id)) return true;
-  if (id.find('-') == std::string::npos) return false;
-  const auto part = [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); };
-  for (auto at = tests.find(id); at != std::string::npos; at = tests.find(id, at + 1))
-    if (at > 0 && !part(tests[at - 1]) && !part(tests[at + id.size()])) return true;
-  return false;
-}
-
 }  // namespace
 
-TEST_CASE("diagnostic ids are found in source text", "[docs]") {
-  const std::string source =
-      "// \"comment-id\", is none\n"
-      "problems.push_back(\n    {\"first-id\",\n fmt::format(\"not-an-id\", x)});\n"
-      "throw Error(ExitCode::kEnvironment, {\"word\", y});  EnumName<E>{\"inverse-square-root\", E::k};\n"
-      "report.refuse(\"second-id\", key); refuse(\"key\", \"text\"); problem.id = \"third-id\"; warn(\"bad\", x);"
-      "refuse(ExitCode::kBadInput, \"fourth-id\", x); throw Error(outcome.code, {\"fifth-id\", y});";
-  Places found = ids_of(source, "f");
-  std::vector<std::string> names;
-  for (const auto& [id, file] : found) names.push_back(id);
-  CHECK(names == std::vector<std::string>{"bad", "fifth-id", "first-id", "fourth-id", "second-id", "third-id", "word"});
+TEST_CASE("docs/errors.md is what the program prints", "[docs]") {
+  const bool current = test::read_file(test::repository() / "docs/errors.md") == errors_page();
+  if (!current) FAIL("write it anew: automodel schema --errors > docs/errors.md");
 }
 
-TEST_CASE("docs/errors.md explains every diagnostic of the program, and no others", "[docs]") {
-  const auto page = test::first_column(test::read_file(test::repository() / "docs/errors.md"));
-  const auto program = ids_of_program();
-  CHECK(program.size() > 50);
-  for (const auto& [id, file] : program)
-    if (!page.contains(id)) FAIL_CHECK(file << " has the diagnostic '" << id << "': add a row to docs/errors.md");
-  const std::string sources = join(test::files_below({"lib", "app"}, {".h", ".cpp", ".cu"}));
-  for (const auto& id : page)
-    if (!mentioned(sources, id)) FAIL_CHECK("docs/errors.md explains '" << id << "', which the program does not have");
+TEST_CASE("an id in a comment, a docstring or a title is not looked for", "[docs]") {
+  const auto found = [](const std::string& text, bool python) {
+    return mentions(literals_of(text, python), "bad-row");
+  };
+  CHECK(found("CHECK(problem.id == \"bad-row\");", false));
+  CHECK(found("x = 10'000; CHECK(text.find(\"error[bad-row]: no\") == 0);", false));
+  CHECK(found("f(R\"(a \" // b)\"); g('\"'); CHECK(said(\"bad-row: x\"));", false));
+  CHECK(found("self.assertIn('error[bad-row]', err)", true));
+  CHECK_FALSE(found("// \"bad-row\"\n/* \"bad-row\" */ CHECK(a == \"/\"); // 'bad-row'", false));
+  CHECK_FALSE(found("TEST_CASE(\"bad-row\", \"[x]\") { CHECK(id == \"bad-rows\"); }", false));
+  CHECK_FALSE(found("\"\"\"of \"bad-row\" here\"\"\"\nx = 'a'  # \"bad-row\"", true));
 }
 
-TEST_CASE("every diagnostic id is looked for by a test", "[docs]") {
-  std::string tests;
-  for (const auto& file : test::files_below({"test"}, {".h", ".cpp", ".sh", ".py"}))
-    if (file.filename() != "errors_test.cpp") tests += test::read_file(file);
-  for (const auto& [id, file] : ids_of_program())
-    if (!kNotProvoked.contains(id) && !looked_for(tests, id))
-      FAIL_CHECK(file << " has the diagnostic '" << id << "', which no test looks for");
+TEST_CASE("every problem of the table is reported by the program and looked for by a test", "[docs]") {
+  const auto program = literals_below({"lib", "app"}, {"problem_id.h", "problem_table.cpp"});
+  const auto tests = literals_below({"test"}, {"errors_test.cpp"});
+  for (const auto name : detail::kProblemIds) {
+    const std::string id(name);
+    if (!mentions(program, id)) FAIL_CHECK("the program never reports '" << id << "'");
+    if (!kNotProvoked.contains(id) && !mentions(tests, id)) FAIL_CHECK("no test looks for '" << id << "'");
+  }
 }
 
 }  // namespace automodel

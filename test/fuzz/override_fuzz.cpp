@@ -22,6 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       "model: {config: {model_type: llama}}\ndistributed: {tp_size: 2}\n", "fuzz.yaml", overrides,
       [](const std::string& name) { return name == "A" ? std::optional<std::string>("1") : std::nullopt; });
   for (const auto& problem : loaded.problems)
-    if (problem.id.empty()) std::abort();
+    if (problem.message.empty()) std::abort();
   return 0;
 }

@@ -94,7 +94,7 @@ const Validated& validated_alone(const std::string& text) {
   if (const auto found = known.find(text); found != known.end()) return found->second;
   Validated out;
   const auto outcome = comm::run_ranks(1, [&](comm::World& world) { out = validate(world, text); });
-  if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text, "", {}, ""});
+  if (!outcome.ok()) throw Error(outcome.code, {"internal", outcome.text, "", {}, ""});
   return known[text] = out;
 }
 

@@ -64,7 +64,7 @@ train::Trace on_one_cpu(const std::string& dtype, const Task& task, int gradient
   const auto outcome = comm::run_ranks(1, [&](comm::World& alone) {
     single = train::trace_steps(recipe("cpu", dtype, task, "strategy: ddp", 8), alone, 3, gradients_of);
   });
-  if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text});
+  if (!outcome.ok()) throw Error(outcome.code, {"internal", outcome.text});
   return single;
 }
 

@@ -198,7 +198,7 @@ Outcome try_out(const Composed& composed) {
   if (!made.plan) {
     for (const auto& problem : made.problems)
       if (problem.message.empty() || problem.help.empty() || problem.where.line == 0)
-        return {Outcome::Kind::kWrong, "refused without message, help or place: " + problem.id};
+        return {Outcome::Kind::kWrong, "refused without message, help or place: " + std::string(problem.id)};
     return {Outcome::Kind::kRefused, made.problems.front().message};
   }
   train::Trace mesh;

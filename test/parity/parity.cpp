@@ -53,7 +53,7 @@ train::Trace on_one_rank(const std::string& text, int steps, int gradients_of) {
   const auto loaded = load_recipe(text);
   const auto outcome =
       comm::run_ranks(1, [&](comm::World& world) { out = train::trace_steps(loaded, world, steps, gradients_of); });
-  if (!outcome.ok()) throw Error(outcome.code, {"reference", outcome.text, "", {}, ""});
+  if (!outcome.ok()) throw Error(outcome.code, {"internal", outcome.text, "", {}, ""});
   return known[key] = out;
 }
 

@@ -55,7 +55,7 @@ std::string refusal(const std::string& peft, const std::string& model = kLlama) 
   const auto result = result_of(recipe(peft, model));
   if (result.problems.empty()) return "none";
   const auto& problem = result.problems.front();
-  return problem.id + " " + problem.key + ": " + problem.message;
+  return std::string(problem.id) + " " + problem.key + ": " + problem.message;
 }
 
 bool warns(const std::string& peft, const std::string& id, const std::string& text, const std::string& model = kLlama) {
@@ -191,7 +191,7 @@ TEST_CASE("frozen base weights under adapters can be quantized to 4 or 8 bits", 
   CHECK(weights_of(*plain) - weights_of(*eight) == Approx(packed * (type - 1)).epsilon(0.02));
   const auto id = [&](const std::string& sections) {
     const auto result = with(sections);
-    return result.problems.empty() ? "" : result.problems.front().id;
+    return result.problems.empty() ? std::string() : std::string(result.problems.front().id);
   };
   CHECK(id("fp8: {enabled: true}\nquantization: {load_in_4bit: true}\n") == "quantized-weights");
   const auto alone = result_of(recipe_and("", "quantization: {load_in_8bit: true}\n"), false);

@@ -28,10 +28,11 @@ std::string text(const std::string& freeze, const std::string& distributed = "st
 std::string refusal(const std::string& freeze, const std::string& more = "") {
   const auto loaded = config::read_recipe(text(freeze, "strategy: ddp", more), "recipe.yaml", {}, {});
   std::string out;
-  for (const auto& problem : loaded.problems) out += problem.id + " " + problem.key + ": " + problem.message + "\n";
+  for (const auto& problem : loaded.problems)
+    out += std::string(problem.id) + " " + problem.key + ": " + problem.message + "\n";
   if (!loaded.problems.empty()) return out;
   for (const auto& problem : estimate::make_plan(loaded, {}).problems)
-    out += problem.id + " " + problem.key + ": " + problem.message + "\n";
+    out += std::string(problem.id) + " " + problem.key + ": " + problem.message + "\n";
   return out;
 }
 

@@ -259,7 +259,7 @@ TEST_CASE("unknown, repeated, missing and misplaced modules of an explicit split
   const auto problems = check({{"model.embed_token", "model.layers.1", "model.layers.0", "lm_head"},
                                {"model.layers.1", "model.layers.2.mlp", "model.norm", "model.layers.9"}});
   std::vector<std::string> lines;
-  for (const auto& problem : problems) lines.push_back(problem.id + ": " + problem.message);
+  for (const auto& problem : problems) lines.push_back(std::string(problem.id) + ": " + problem.message);
   CHECK(lines == std::vector<std::string>{
                      "unknown-module: the model has no module 'model.embed_token'",
                      "duplicate-module: 'model.layers.1' is in stage 0 and in stage 1",

@@ -59,7 +59,7 @@ std::filesystem::path table(const test::TemporaryFolder& folder, int ranks, int 
 
 std::string ids(const Diagnostics& problems) {
   std::string out;
-  for (const auto& problem : problems) out += problem.id + " at " + problem.key + "\n";
+  for (const auto& problem : problems) out += std::string(problem.id) + " at " + problem.key + "\n";
   return out;
 }
 

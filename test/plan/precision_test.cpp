@@ -47,7 +47,7 @@ TEST_CASE("every row of docs/precision.md gives the documented types", "[plan]")
     const auto moments = short_name(t.first_moment) + " " + short_name(t.second_moment);
     CHECK(moments == (*row.moments != '\0' ? row.moments : short_name(t.master) + " " + short_name(t.master)));
     std::string warnings;
-    for (const auto& warning : result.plan->warnings) warnings += warning.id;
+    for (const auto& warning : result.plan->warnings) warnings += std::string(warning.id);
     CHECK(warnings == row.warning);
   }
 }

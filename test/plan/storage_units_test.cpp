@@ -37,7 +37,7 @@ estimate::EstimatedPlan plan_of(const std::string& distributed) {
 std::string warned(const TrainingPlan& plan, const std::string& key) {
   std::string out;
   for (const auto& each : plan.warnings)
-    if (each.key == "distributed." + key) out += each.id;
+    if (each.key == "distributed." + key) out += std::string(each.id);
   return out;
 }
 

@@ -24,7 +24,7 @@ estimate::PlanResult planned(const std::string& distributed, const std::string& 
 
 std::string only_problem(const estimate::PlanResult& result) {
   if (result.problems.size() != 1) FAIL(to_text(result.problems));
-  return result.problems[0].id + " " + result.problems[0].key;
+  return std::string(result.problems[0].id) + " " + result.problems[0].key;
 }
 
 arch::TensorStyle style(const estimate::PlanResult& result, const std::string& module) {
@@ -142,7 +142,7 @@ TEST_CASE("sizes that tensor parallelism cannot divide are refused in the plan",
   CHECK(only_problem(heads) == "indivisible distributed.tp_size");
   CHECK(heads.problems[0].message.find("num_key_value_heads 4") != std::string::npos);
   CHECK(heads.problems[0].help.find("1, 2, 4 for") != std::string::npos);
-  CHECK(heads.exit == ExitCode::kRefused);
+  CHECK(exit_code(heads.problems) == ExitCode::kRefused);
   const std::string twelve =
       "model_type: llama, hidden_size: 96, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 12, "
       "num_key_value_heads: 4, vocab_size: 99, max_position_embeddings: 128";
@@ -216,7 +216,7 @@ TEST_CASE("recurrent states can be sharded by heads but not by tokens", "[plan]"
         "tp-plan distributed.tp_plan");
   const auto tokens = planned("strategy: ddp, cp_size: 2", mamba + "2");
   CHECK(only_problem(tokens) == "recurrent-context distributed.cp_size");
-  CHECK(tokens.exit == ExitCode::kRefused);
+  CHECK(exit_code(tokens.problems) == ExitCode::kRefused);
 }
 
 TEST_CASE("layers that share selected tokens cannot be split across stages or context-parallel ranks", "[plan]") {
@@ -256,7 +256,7 @@ TEST_CASE("Megatron's cp_comm_type selects the levels of context parallelism", "
   CHECK(two.plan->context.keys == 3);
   const auto heads = levels("cp_comm_type: a2a", "cp_size: 5");
   CHECK(only_problem(heads) == "indivisible model_parallel.cp_comm_type");
-  CHECK(heads.exit == ExitCode::kRefused);
+  CHECK(exit_code(heads.problems) == ExitCode::kRefused);
   // 60 tokens cannot be divided into 8 chunks.
   CHECK(only_problem(levels("cp_comm_type: p2p", "cp_size: 4")) == "indivisible dataset.seq_length");
 }

@@ -20,7 +20,7 @@ Texts problems_of(const std::vector<std::string>& rows, const Placement& placeme
   REQUIRE(to_text(validate(schedule, shape)) == "");
   Texts out;
   for (const auto& problem : prove(schedule, placement, shape).problems)
-    out.push_back(problem.id + " " + problem.message);
+    out.push_back(std::string(problem.id) + " " + problem.message);
   return out;
 }
 Texts problems_of(const std::vector<std::string>& rows, int microbatches = 1) {

@@ -11,7 +11,7 @@ namespace {
 std::vector<std::string> problems_of(const std::vector<std::string>& rows, Purpose purpose = Purpose::kTraining) {
   std::vector<std::string> out;
   for (const auto& problem : validate(table(rows), {2, 2, 2}, Origin("t"), purpose))
-    out.push_back(problem.id + " " + problem.message);
+    out.push_back(std::string(problem.id) + " " + problem.message);
   return out;
 }
 using Texts = std::vector<std::string>;

@@ -80,7 +80,7 @@ Logits logits_of(const std::string& text) {
     out.width = std::max(spec.hidden, spec.ffn);
     out.depth = 6 * spec.layers + 1;  // projections, scores, values, output, both of the MLP; the head
   });
-  if (!outcome.ok()) throw Error(outcome.code, {"logits", outcome.text, "", {}, ""});
+  if (!outcome.ok()) throw Error(outcome.code, {"internal", outcome.text, "", {}, ""});
   return out;
 }
 

@@ -66,7 +66,7 @@ Order order_of(const std::string& text) {
   std::getline(in, action, ':');
   for (const Fault& fault : kFaults)
     if (name == fault.name) return {&fault, std::stoi(rank), std::stol(action)};
-  throw Error(ExitCode::kBadInput, {"bad-fault", "unknown fault " + name});
+  throw Error(ExitCode::kBadInput, {"usage", "unknown fault " + name});
 }
 
 /// In one write and on a separate line, even if another rank's line is incomplete.

@@ -73,16 +73,15 @@ void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& de
   spec.kv_heads = config.integer({defaults.kv_heads_key}, silent ? defaults.kv_heads : spec.heads, 1, kMostWidth);
   spec.head_dim = config.integer({"head_dim"}, defaults.head_dim, 1, kMostWidth);
   if (config.good({"num_attention_heads", "num_key_value_heads"}) && spec.heads % spec.kv_heads != 0)
-    config.refuse(
-        "indivisible", "num_key_value_heads",
-        fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", spec.heads, spec.kv_heads),
-        "every key-value head serves the same number of query heads");
+    config.refuse("indivisible", "num_key_value_heads")
+        .says("num_attention_heads {} is not a multiple of num_key_value_heads {}", spec.heads, spec.kv_heads)
+        .hint("every key-value head serves the same number of query heads");
   if (spec.head_dim != 0) return;
   spec.head_dim = std::max(1, spec.hidden / spec.heads);
   if (config.good({"hidden_size", "num_attention_heads"}) && spec.hidden % spec.heads != 0)
-    config.refuse("indivisible", "num_attention_heads",
-                  fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", spec.hidden, spec.heads),
-                  "give head_dim, or sizes that divide");
+    config.refuse("indivisible", "num_attention_heads")
+        .says("hidden_size {} is not a multiple of num_attention_heads {}", spec.hidden, spec.heads)
+        .hint("give head_dim, or sizes that divide");
 }
 
 void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {

@@ -40,8 +40,9 @@ void check_experts(ConfigReader& config, const ModelSpec& spec) {
     config.bad_value("num_experts_per_tok", fmt::format("{} of {} experts per token", moe.top_k, moe.experts),
                      fmt::format("it must be at most {}", moe.experts));
   if (moe.experts % moe.groups != 0)
-    config.refuse("indivisible", "n_group", fmt::format("{} experts in {} groups", moe.experts, moe.groups),
-                  "the number of groups must divide the number of experts");
+    config.refuse("indivisible", "n_group")
+        .says("{} experts in {} groups", moe.experts, moe.groups)
+        .hint("the number of groups must divide the number of experts");
   if (moe.top_groups > moe.groups)
     config.bad_value("topk_group", fmt::format("{} of {} groups per token", moe.top_groups, moe.groups),
                      fmt::format("it must be at most {}", moe.groups));

@@ -15,9 +15,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.ffn = config.integer({"n_inner"}, 4 * spec.hidden, 1, 4 * kMostWidth);
   spec.head_dim = std::max(1, spec.hidden / spec.heads);
   if (config.good({"n_embd", "n_head"}) && spec.hidden % spec.heads != 0)
-    config.refuse("indivisible", "n_head",
-                  fmt::format("n_embd {} is not a multiple of n_head {}", spec.hidden, spec.heads),
-                  "every head has the same width");
+    config.refuse("indivisible", "n_head")
+        .says("n_embd {} is not a multiple of n_head {}", spec.hidden, spec.heads)
+        .hint("every head has the same width");
   spec.norm = NormKind::kLayerNorm;
   spec.norm_bias = true;
   spec.norm_eps = config.number({"layer_norm_epsilon"}, 1e-5);

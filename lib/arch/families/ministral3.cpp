@@ -17,8 +17,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   if (!scaling) return;
   spec.query_growth = scaling->number({"llama_4_scaling_beta"}, 0.0);
   if (spec.query_growth != 0 && spec.rope.original_max_positions == 0)
-    scaling->refuse("missing-key", "original_max_position_embeddings", "'original_max_position_embeddings' is missing",
-                    "llama_4_scaling_beta counts positions in such contexts");
+    scaling->refuse("missing-key", "original_max_position_embeddings")
+        .says("'original_max_position_embeddings' is missing")
+        .hint("llama_4_scaling_beta counts positions in such contexts");
 }
 
 }  // namespace ministral3

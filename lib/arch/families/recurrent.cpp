@@ -19,9 +19,9 @@ void read_attention_interval(ConfigReader& config, ModelSpec& spec, Mixer mixer,
 void check_state(ConfigReader& config, const ModelSpec& spec, std::string_view heads_key, std::string_view groups_key) {
   const auto& state = *spec.recurrence;
   if (!config.good({heads_key, groups_key}) || state.heads % state.groups == 0) return;
-  config.refuse("indivisible", groups_key,
-                fmt::format("{} {} is not a multiple of {} {}", heads_key, state.heads, groups_key, state.groups),
-                "the keys of a group serve the same number of heads");
+  config.refuse("indivisible", groups_key)
+      .says("{} {} is not a multiple of {} {}", heads_key, state.heads, groups_key, state.groups)
+      .hint("the keys of a group serve the same number of heads");
 }
 
 void read_gated_delta(ConfigReader& config, ModelSpec& spec) {

@@ -64,7 +64,7 @@ std::string to_json(const AdapterConfig& config) {
 
 std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::string_view file, Diagnostics& problems) {
   const auto refuse = [&](const std::string& what, const std::string& help) -> std::optional<AdapterConfig> {
-    problems.push_back({"adapter-config", fmt::format("'{}': {}", file, what), help, {std::string(file), 0, 0}, ""});
+    problems.add("adapter-config").says("'{}': {}", file, what).hint(help).at({std::string(file), 0, 0});
     return std::nullopt;
   };
   const auto json = OrderedJson::parse(text, nullptr, false);
@@ -121,14 +121,13 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
   Adapters out;
   out.config_ = *config;
   const auto refuse = [&](const std::string& name, const std::string& what) {
-    problems.push_back({"adapter-shape",
-                        fmt::format("'{}': tensor '{}' {}", folder.native(), printable(name), what),
-                        config->magnitudes ? "an adapter is lora_A [r, in], lora_B [out, r] and lora_magnitude_vector "
-                                             "[out], in floating point"
-                                           : "an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point "
-                                             "matrices",
-                        {folder.native(), 0, 0},
-                        ""});
+    problems.add("adapter-shape")
+        .says("'{}': tensor '{}' {}", folder.native(), printable(name, kMostShown), what)
+        .hint(config->magnitudes ? "an adapter is lora_A [r, in], lora_B [out, r] and lora_magnitude_vector "
+                                   "[out], in floating point"
+                                 : "an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point "
+                                   "matrices")
+        .at({folder.native(), 0, 0});
   };
   const std::size_t before = problems.size();
   for (const auto& stored : tensors->tensors()) {
@@ -206,12 +205,10 @@ void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>
   const bool transposed = is_transposed(weight);
   const bool fits = shape.size() == 2 && shape[transposed ? 1 : 0] == m.out && shape[transposed ? 0 : 1] == m.in;
   if (!fits)
-    throw Error(ExitCode::kBadInput, {"adapter-shape",
-                                      fmt::format("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight,
-                                                  m.out, m.in, fmt::join(shape, ", ")),
-                                      "the adapter belongs to another base model",
-                                      {},
-                                      ""});
+    throw Error(Diagnostic{"adapter-shape"}
+                    .says("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight, m.out, m.in,
+                          fmt::join(shape, ", "))
+                    .hint("the adapter belongs to another base model"));
   const auto factor = static_cast<float>(config_.scale(m.rank));
   const auto width = shape[1];
   const auto count = static_cast<std::int64_t>(values.size());

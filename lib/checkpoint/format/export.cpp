@@ -24,10 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMostFileBytes = std::uint64_t{50} << 30;  // maximum per file, as in transformers 5
 constexpr std::int64_t kExportedAtOnce = 1 << 20;                  // elements
 
-[[noreturn]] void refuse(ExitCode code, std::string id, std::string message, std::string help) {
-  throw Error(code, {std::move(id), std::move(message), std::move(help), {"command line", 0, 0}, ""});
-}
-
 void throw_if(Diagnostics& problems) {
   if (!problems.empty()) throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
@@ -46,7 +42,8 @@ std::string config_with_type(const fs::path& file, std::optional<ElementType> ty
   if (!type) return *text;
   auto json = nlohmann::ordered_json::parse(*text, nullptr, false);
   if (!json.is_object())
-    refuse(ExitCode::kCheckpoint, "bad-json", fmt::format("'{}' is not a JSON object", file.native()), "");
+    throw Error(ExitCode::kCheckpoint,
+                Diagnostic{"bad-json"}.says("'{}' is not a JSON object", file.native()).at({"command line", 0, 0}));
   const auto dtype = dtype_of(*type);
   json["dtype"] = json["torch_dtype"] = std::string(automodel::name_of(*dtype));
   return json.dump(2) + "\n";
@@ -109,9 +106,10 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
   }
   if (adapters != nullptr)
     if (const auto strangers = adapters->strangers(names); !strangers.empty())
-      refuse(ExitCode::kBadInput, "adapter-shape",
-             fmt::format("the base model '{}' has no '{}'", folder.path().native(), strangers.front()),
-             "the adapters belong to another model; name theirs with --base");
+      throw Error(Diagnostic{"adapter-shape"}
+                      .says("the base model '{}' has no '{}'", folder.path().native(), strangers.front())
+                      .hint("the adapters belong to another model; name theirs with --base")
+                      .at({"command line", 0, 0}));
   const auto layout = lay_out_folder(infos, "model", kMostFileBytes);
   ExportReport report{.bytes = layout.bytes};
   for (const auto& file : layout.files) {
@@ -168,15 +166,17 @@ fs::path model_folder_of(const fs::path& path) {
   auto checkpoint = path;
   if (!is_there(path / kManifestName)) checkpoint = newest_checkpoint(path);
   if (!checkpoint.empty() && has_model(checkpoint / "model")) return fs::canonical(checkpoint / "model", error);
-  refuse(ExitCode::kCheckpoint, "checkpoint-missing",
-         fmt::format("'{}' does not hold a complete checkpoint", path.native()),
-         "give a checkpoint (epoch_0_step_99), a folder of them, or a model folder");
+  throw Error(Diagnostic{"checkpoint-missing"}
+                  .says("'{}' does not hold a complete checkpoint", path.native())
+                  .hint("give a checkpoint (epoch_0_step_99), a folder of them, or a model folder")
+                  .at({"command line", 0, 0}));
 }
 
 ExportReport export_model(const fs::path& from, const fs::path& out, const ExportOptions& options) {
   const auto model = model_folder_of(from);
   if (is_there(out))
-    refuse(ExitCode::kBadInput, "bad-value", fmt::format("'{}' exists", out.native()), "name a new folder");
+    throw Error(
+        Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new folder").at({"command line", 0, 0}));
   check_manifest(model);
   Diagnostics problems;
   const bool adapted = is_there(model / kAdapterConfig);
@@ -184,17 +184,23 @@ ExportReport export_model(const fs::path& from, const fs::path& out, const Expor
   fs::path base = model;
   if (adapted) {
     if (!options.merge)
-      refuse(ExitCode::kBadInput, "missing-option", fmt::format("'{}' holds adapters, not a model", model.native()),
-             "add --merge to add them to their base model; the folder itself opens in the PEFT library");
+      throw Error(Diagnostic{"missing-option"}
+                      .says("'{}' holds adapters, not a model", model.native())
+                      .hint("add --merge to add them to their base model; the folder itself opens in the PEFT library")
+                      .at({"command line", 0, 0}));
     adapters = Adapters::open(model, problems);
     throw_if(problems);
     base = options.base.empty() ? fs::path(adapters->config().base_model) : fs::path(options.base);
     if (base.empty() || !has_tensors(base, "model"))
-      refuse(ExitCode::kBadInput, "model-not-found", fmt::format("the base model '{}' is not here", base.native()),
-             "name its folder with --base");
+      throw Error(Diagnostic{"model-not-found"}
+                      .says("the base model '{}' is not here", base.native())
+                      .hint("name its folder with --base")
+                      .at({"command line", 0, 0}));
   } else if (options.merge) {
-    refuse(ExitCode::kBadInput, "bad-value", fmt::format("'{}' has no adapters to merge", model.native()),
-           "leave --merge out");
+    throw Error(Diagnostic{"bad-value"}
+                    .says("'{}' has no adapters to merge", model.native())
+                    .hint("leave --merge out")
+                    .at({"command line", 0, 0}));
   }
   const auto folder = TensorFolder::open(base, "model", problems);
   throw_if(problems);

@@ -28,7 +28,7 @@ const char* advice(int error) {
 }
 
 Diagnostic unreadable(const std::filesystem::path& path, const std::string& reason) {
-  return {"cannot-read", fmt::format("'{}' cannot be read: {}", path.native(), reason), "", {path.native(), 0, 0}, ""};
+  return Diagnostic{"cannot-read"}.says("'{}' cannot be read: {}", path.native(), reason).at({path.native(), 0, 0});
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ bool is_there(const std::filesystem::path& path) {
 
 void fail_unwritable(const std::string& what, int error) {
   throw Error(ExitCode::kCheckpoint,
-              {"cannot-write", fmt::format("{}: {}", what, std::strerror(error)), advice(error), {}, ""});
+              Diagnostic{"cannot-write"}.says("{}: {}", what, std::strerror(error)).hint(advice(error)));
 }
 
 std::optional<InputFile> InputFile::open(const std::filesystem::path& path, Diagnostics& problems) {

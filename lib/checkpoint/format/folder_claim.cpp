@@ -65,13 +65,11 @@ FolderClaim::FolderClaim(const std::filesystem::path& root, std::chrono::millise
     return;
   }
   close(descriptor_);
-  throw Error(ExitCode::kEnvironment,
-              {"folder-in-use",
-               fmt::format("another run is writing to '{}'{}", root.native(),
-                           blank == text.npos ? "" : fmt::format(" (process {})", text.substr(blank + 1))),
-               "wait for it or stop it, or give this run another checkpoint.checkpoint_dir",
-               {},
-               "checkpoint.checkpoint_dir"});
+  throw Error(Diagnostic{"folder-in-use"}
+                  .says("another run is writing to '{}'{}", root.native(),
+                        blank == text.npos ? "" : fmt::format(" (process {})", text.substr(blank + 1)))
+                  .hint("wait for it or stop it, or give this run another checkpoint.checkpoint_dir")
+                  .of("checkpoint.checkpoint_dir"));
 }
 
 void FolderClaim::check() const {
@@ -80,11 +78,10 @@ void FolderClaim::check() const {
   if (descriptor_ < 0 || fstat(descriptor_, &held) != 0) return;
   if (stat((root_ / kFile).c_str(), &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev) return;
   throw Error(ExitCode::kCheckpoint,
-              {"checkpoints-gone",
-               fmt::format("the folder '{}' was removed or replaced while the run wrote to it", root_.native()),
-               "bring it back, and the same command resumes; without it the run begins at step 0",
-               {},
-               "checkpoint.checkpoint_dir"});
+              Diagnostic{"checkpoints-gone"}
+                  .says("the folder '{}' was removed or replaced while the run wrote to it", root_.native())
+                  .hint("bring it back, and the same command resumes; without it the run begins at step 0")
+                  .of("checkpoint.checkpoint_dir"));
 }
 
 FolderClaim::~FolderClaim() {

@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 Diagnostic damaged(const fs::path& path, const std::string& what) {
-  return {"checkpoint-damaged",
-          fmt::format("'{}' {}", path.native(), what),
+  return Diagnostic{"checkpoint-damaged"}
+      .says("'{}' {}", path.native(), what)
+      .hint(
           "it was changed or truncated after it had been written and verified; use another checkpoint "
-          "(checkpoint.restore_from), or copy this one again",
-          {path.native(), 0, 0},
-          ""};
+          "(checkpoint.restore_from), or copy this one again")
+      .at({path.native(), 0, 0});
 }
 
 /// The components of an identity: key in the file and human-readable title.
@@ -92,11 +92,10 @@ std::string to_json(const Manifest& manifest) {
 
 std::optional<Manifest> parse_manifest(std::string_view text, std::string_view file, Diagnostics& problems) {
   const auto refuse = [&](const std::string& what) -> std::optional<Manifest> {
-    problems.push_back({"manifest-syntax",
-                        fmt::format("'{}' is not a manifest: {}", file, what),
-                        "the checkpoint is damaged; use another one (checkpoint.restore_from)",
-                        {std::string(file), 0, 0},
-                        ""});
+    problems.add("manifest-syntax")
+        .says("'{}' is not a manifest: {}", file, what)
+        .hint("the checkpoint is damaged; use another one (checkpoint.restore_from)")
+        .at({std::string(file), 0, 0});
     return std::nullopt;
   };
   const auto json = Json::parse(text, nullptr, false);
@@ -104,11 +103,12 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string_view f
   Manifest out;
   for (const auto& [name, entry] : json["files"].items()) {
     ManifestEntry made{.file = name};
-    if (!stays_inside(name)) return refuse(fmt::format("'{}' is not inside the checkpoint", printable(name)));
+    if (!stays_inside(name))
+      return refuse(fmt::format("'{}' is not inside the checkpoint", printable(name, kMostShown)));
     if (!entry.is_object() || !entry.contains("size") || !entry["size"].is_number_unsigned() ||
         !entry.contains("crc32c") || !entry["crc32c"].is_string() ||
         !parse_checksum(entry["crc32c"].get<std::string>(), made.checksum))
-      return refuse(fmt::format("'{}' has no size and crc32c", printable(name)));
+      return refuse(fmt::format("'{}' has no size and crc32c", printable(name, kMostShown)));
     made.size = entry["size"].get<std::uint64_t>();
     out.files.push_back(std::move(made));
   }

@@ -119,12 +119,10 @@ std::string to_json(const RunState& state) {
 
 std::optional<RunState> parse_run_state(std::string_view text, std::string_view file, Diagnostics& problems) {
   const auto refuse = [&](const std::string& what) -> std::optional<RunState> {
-    problems.push_back(
-        {"state-syntax",
-         fmt::format("'{}' is not the state of a run: {}", file, what),
-         "the checkpoint is damaged or from a different release; use another one (checkpoint.restore_from)",
-         {std::string(file), 0, 0},
-         ""});
+    problems.add("state-syntax")
+        .says("'{}' is not the state of a run: {}", file, what)
+        .hint("the checkpoint is damaged or from a different release; use another one (checkpoint.restore_from)")
+        .at({std::string(file), 0, 0});
     return std::nullopt;
   };
   const auto json = OrderedJson::parse(text, nullptr, false);

@@ -19,10 +19,10 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
 class Report {
  public:
   Report(std::string_view file, Diagnostics& problems) : file_(file), problems_(problems), first_(problems.size()) {}
-  void add(std::string id, std::string message, std::string help) {
+  void add(ProblemId id, std::string message, std::string help) {
     ++count_;
     if (problems_.size() - first_ < kMostProblems)
-      problems_.push_back({std::move(id), std::move(message), std::move(help), {file_, 0, 0}, ""});
+      problems_.add(id).says(std::move(message)).hint(std::move(help)).at({file_, 0, 0});
   }
   bool ok() const { return count_ == 0; }
 
@@ -88,7 +88,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
         tensor_.type = *type, has_type_ = 1;
       else
         report_.add("safetensors-dtype",
-                    fmt::format("tensor '{}' has the type '{}'", printable(tensor_.name), printable(text)),
+                    fmt::format("tensor '{}' has the type '{}'", printable(tensor_.name, kMostShown),
+                                printable(text, kMostShown)),
                     "known: F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, C64, F8_*, F6_*, F4"),
             has_type_ = 2;
       return enter(Place::kTensor);
@@ -111,8 +112,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool binary(Json::binary_t&) override { return wrong("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     const std::string_view text = error.what();
-    report_.add("safetensors-header", fmt::format("the header is not JSON: byte {}: {}", 8 + position, printable(text)),
-                kBroken);
+    report_.add("safetensors-header",
+                fmt::format("the header is not JSON: byte {}: {}", 8 + position, printable(text, kMostShown)), kBroken);
     return false;
   }
 
@@ -140,14 +141,14 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     const bool top = place_ == Place::kStart;
     report_.add("safetensors-header",
                 top ? fmt::format("the header is {}, not an object", what)
-                    : fmt::format("the header has {} at '{}'", what, printable(name_)),
+                    : fmt::format("the header has {} at '{}'", what, printable(name_, kMostShown)),
                 "a tensor is {\"dtype\": text, \"shape\": list, \"data_offsets\": [begin, end]}");
     return false;
   }
   void finish_tensor() {
     if (has_type_ == 0 || has_shape_ == 0 || offsets_ != 2)
       report_.add("safetensors-header",
-                  fmt::format("tensor '{}' has no {}", printable(tensor_.name),
+                  fmt::format("tensor '{}' has no {}", printable(tensor_.name, kMostShown),
                               has_type_ == 0    ? "dtype"
                               : has_shape_ == 0 ? "shape"
                                                 : "two data_offsets"),
@@ -172,16 +173,16 @@ void check_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_size, Re
   for (const auto& tensor : tensors) {
     if (!names.insert(tensor.name).second)
       report.add("safetensors-duplicate",
-                 fmt::format("tensor '{}' appears twice in the header", printable(tensor.name)), kBroken);
+                 fmt::format("tensor '{}' appears twice in the header", printable(tensor.name, kMostShown)), kBroken);
     const auto bytes = tensor_bytes(tensor.type, tensor.shape);
     if (tensor.begin > tensor.end)
       report.add("safetensors-offsets",
-                 fmt::format("tensor '{}' ends at offset {} before it begins at {}", printable(tensor.name), tensor.end,
-                             tensor.begin),
+                 fmt::format("tensor '{}' ends at offset {} before it begins at {}", printable(tensor.name, kMostShown),
+                             tensor.end, tensor.begin),
                  kBroken);
     else if (!bytes || *bytes != tensor.bytes())
       report.add("safetensors-shape",
-                 fmt::format("tensor '{}' is {} ({}) but has {} bytes at offset {}", printable(tensor.name),
+                 fmt::format("tensor '{}' is {} ({}) but has {} bytes at offset {}", printable(tensor.name, kMostShown),
                              describe(tensor), bytes ? fmt::format("{} bytes", *bytes) : "not a whole number of bytes",
                              tensor.bytes(), tensor.begin),
                  kBroken);
@@ -195,7 +196,8 @@ void check_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_size, Re
     if (tensor.begin != at) {
       report.add("safetensors-offsets",
                  fmt::format("tensor '{}' begins at offset {}, {} the end of the one before it, {}",
-                             printable(tensor.name), tensor.begin, tensor.begin < at ? "inside, before" : "after", at),
+                             printable(tensor.name, kMostShown), tensor.begin,
+                             tensor.begin < at ? "inside, before" : "after", at),
                  "the tensors' bytes must follow each other without gap or overlap; the file is damaged");
       return;
     }
@@ -205,7 +207,8 @@ void check_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_size, Re
     report.add(
         "safetensors-truncated",
         fmt::format("the header promises {} bytes of data{}, the file has {}", at,
-                    tensors.empty() ? "" : fmt::format(" (up to '{}')", printable(tensors.back().name)), data_size),
+                    tensors.empty() ? "" : fmt::format(" (up to '{}')", printable(tensors.back().name, kMostShown)),
+                    data_size),
         at > data_size ? "the file is cut off; copy or download it again"
                        : "bytes follow the last tensor; copy or download the file again");
 }
@@ -221,18 +224,6 @@ std::int64_t TensorInfo::elements() const {
 
 std::string describe(const TensorInfo& tensor) {
   return fmt::format("{} [{}]", name_of(tensor.type), fmt::join(tensor.shape, ", "));
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7F || c == '\\' || c == '\'')
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
-  return text.size() > 200 ? out + "..." : out;
 }
 
 std::optional<std::uint64_t> tensor_bytes(ElementType type, const std::vector<std::int64_t>& shape) {

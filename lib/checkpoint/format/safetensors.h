@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/diagnostic.h"
+#include "base/utf8.h"
 #include "checkpoint/format/element_type.h"
 
 namespace automodel::checkpoint {
@@ -71,7 +72,7 @@ struct SafetensorsLayout {
 SafetensorsLayout lay_out(std::vector<TensorInfo> tensors,
                           const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
-/// `text` with control characters, quotes and non-ASCII characters escaped, truncated to 200 bytes, for messages.
-std::string printable(std::string_view text);
+/// Bytes of a name from a file that a message shows: printable(name, kMostShown).
+constexpr std::size_t kMostShown = 200;
 
 }  // namespace automodel::checkpoint

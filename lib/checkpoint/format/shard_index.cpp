@@ -54,10 +54,11 @@ class IndexReader : public nlohmann::json_sax<Json> {
                   text.find('\\') == std::string::npos;
     for (const auto& part : path) inside = inside && part != "..";
     if (!inside)
-      add("index-path", fmt::format("tensor '{}' is said to be in '{}'", printable(key_), printable(text)),
+      add("index-path",
+          fmt::format("tensor '{}' is said to be in '{}'", printable(key_, kMostShown), printable(text, kMostShown)),
           "files of a model must be inside its folder");
     else if (!index.files.emplace(key_, text).second)
-      add("index-duplicate", fmt::format("tensor '{}' appears twice in weight_map", printable(key_)));
+      add("index-duplicate", fmt::format("tensor '{}' appears twice in weight_map", printable(key_, kMostShown)));
     return true;
   }
   bool number_unsigned(std::uint64_t value) override {
@@ -70,13 +71,13 @@ class IndexReader : public nlohmann::json_sax<Json> {
   bool number_float(double, const std::string& text) override { return scalar(text); }
   bool binary(Json::binary_t&) override { return wrong("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    add("index-syntax", fmt::format("byte {}: {}", position, printable(error.what())));
+    add("index-syntax", fmt::format("byte {}: {}", position, printable(error.what(), kMostShown)));
     return false;
   }
 
-  void add(std::string id, std::string message, std::string help = kShape) {
+  void add(ProblemId id, std::string message, std::string help = kShape) {
     if (count_++ < kMostIndexProblems)
-      problems_.push_back({std::move(id), std::move(message), std::move(help), {file_, 0, 0}, ""});
+      problems_.add(id).says(std::move(message)).hint(std::move(help)).at({file_, 0, 0});
   }
   bool ok() const { return count_ == 0; }
 
@@ -85,7 +86,7 @@ class IndexReader : public nlohmann::json_sax<Json> {
     return depth_ == 0 || (depth_ <= 2 && top_ == "weight_map") ? wrong(what) : true;
   }
   bool wrong(std::string_view what) {
-    add("index-syntax", fmt::format("the index has {} at '{}'", what, printable(depth_ < 2 ? top_ : key_)));
+    add("index-syntax", fmt::format("the index has {} at '{}'", what, printable(depth_ < 2 ? top_ : key_, kMostShown)));
     return false;
   }
 

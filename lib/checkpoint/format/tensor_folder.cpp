@@ -22,13 +22,12 @@ std::string index_name(std::string_view stem) {
 
 Diagnostic missing(const fs::path& folder, std::string_view stem) {
   const bool pickles = is_there(folder / "pytorch_model.bin") || is_there(folder / "pytorch_model.bin.index.json");
-  return {"missing-weights",
-          fmt::format("'{}' has neither {} nor {}", folder.native(), single_name(stem), index_name(stem)),
-          pickles ? "its weights are Python pickles, which are never read; save the model again with transformers "
-                    "(save_pretrained writes safetensors)"
-                  : "several files need their index; give the folder that save_pretrained wrote",
-          {folder.native(), 0, 0},
-          ""};
+  return Diagnostic{"missing-weights"}
+      .says("'{}' has neither {} nor {}", folder.native(), single_name(stem), index_name(stem))
+      .hint(pickles ? "its weights are Python pickles, which are never read; save the model again with transformers "
+                      "(save_pretrained writes safetensors)"
+                    : "several files need their index; give the folder that save_pretrained wrote")
+      .at({folder.native(), 0, 0});
 }
 
 }  // namespace
@@ -72,23 +71,21 @@ std::optional<TensorFolder> TensorFolder::open(const fs::path& folder, std::stri
     if (is_new) continue;
     const auto meant = index.files.find(info->name);
     if (meant == index.files.end())
-      problems.push_back({"index-duplicate",
-                          fmt::format("tensor '{}' is in '{}' and in '{}'", printable(info->name),
-                                      out.tensors_[there->second].file->path().native(), file->path().native()),
-                          "the index must say which one is meant",
-                          {folder.native(), 0, 0},
-                          ""});
+      problems.add("index-duplicate")
+          .says("tensor '{}' is in '{}' and in '{}'", printable(info->name, kMostShown),
+                out.tensors_[there->second].file->path().native(), file->path().native())
+          .hint("the index must say which one is meant")
+          .at({folder.native(), 0, 0});
     else if (file->path() == folder / meant->second)
       there->second = i;
   }
   for (const auto& [tensor, name] : index.files) {
     const auto found = out.find(tensor);
     if (!found || found.file->path() != folder / name)
-      problems.push_back({"index-missing-tensor",
-                          fmt::format("'{}' has no tensor '{}', which the index places there", name, printable(tensor)),
-                          "index and files belong to different models; copy or download the folder again",
-                          {(folder / index_name(stem)).native(), 0, 0},
-                          ""});
+      problems.add("index-missing-tensor")
+          .says("'{}' has no tensor '{}', which the index places there", name, printable(tensor, kMostShown))
+          .hint("index and files belong to different models; copy or download the folder again")
+          .at({(folder / index_name(stem)).native(), 0, 0});
   }
   if (problems.size() > before) return std::nullopt;
   return out;

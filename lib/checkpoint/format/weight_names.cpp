@@ -92,7 +92,7 @@ bool is_quantized_part(std::string_view name) {
 }
 
 /// Reports one problem for all names of a kind.
-void report(Diagnostics& problems, const TensorFolder& folder, std::string id, std::string_view what,
+void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std::string_view what,
             const std::vector<std::string>& names, std::string help) {
   if (names.empty()) return;
   constexpr std::size_t kMost = 5;
@@ -101,7 +101,7 @@ void report(Diagnostics& problems, const TensorFolder& folder, std::string id, s
   std::string message = fmt::format("{} tensor{} {} '{}': {}", names.size(), names.size() == 1 ? "" : "s", what,
                                     folder.path().native(), fmt::join(shown, ", "));
   if (names.size() > kMost) message += fmt::format(", and {} more", names.size() - kMost);
-  problems.push_back({std::move(id), std::move(message), std::move(help), {folder.path().native(), 0, 0}, ""});
+  problems.add(id).says(std::move(message)).hint(std::move(help)).at({folder.path().native(), 0, 0});
 }
 
 }  // namespace
@@ -126,9 +126,9 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     }
     used.insert(stored.info);
     if (!is_weight_type(stored.info->type))
-      quantized.push_back(fmt::format("{} ({})", printable(stored.info->name), name_of(stored.info->type)));
+      quantized.push_back(fmt::format("{} ({})", printable(stored.info->name, kMostShown), name_of(stored.info->type)));
     else if (stored.info->shape != chosen.shape)
-      misshaped.push_back(fmt::format("{} is [{}] and should be [{}]", printable(stored.info->name),
+      misshaped.push_back(fmt::format("{} is [{}] and should be [{}]", printable(stored.info->name, kMostShown),
                                       fmt::join(stored.info->shape, ", "), fmt::join(chosen.shape, ", ")));
     else
       places.emplace(parameter.fqn, WeightPlace{stored, chosen.first});
@@ -137,7 +137,7 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     const std::string& name = stored.info->name;
     if (used.contains(stored.info) || folder.find(name).info != stored.info || is_passed_over(name, spec, layout))
       continue;
-    (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name));
+    (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name, kMostShown));
   }
   if (!quantized.empty()) {  // other problems would follow from their names and hide the cause
     report(problems, folder, "weights-quantized", "are parts of quantized weights in", quantized,

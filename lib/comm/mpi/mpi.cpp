@@ -77,8 +77,9 @@ MPI_Comm initialised_world() {
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
   if (level < MPI_THREAD_SERIALIZED)
-    throw Error(ExitCode::kEnvironment, {"mpi-threads", "this MPI cannot be called from more than one thread",
-                                         "use an MPI built with thread support (MPI_THREAD_SERIALIZED or better)"});
+    throw Error(Diagnostic{"mpi-threads"}
+                    .says("this MPI cannot be called from more than one thread")
+                    .hint("use an MPI built with thread support (MPI_THREAD_SERIALIZED or better)"));
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");

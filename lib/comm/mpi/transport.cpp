@@ -33,10 +33,9 @@ void check_mpi(int status, const char* call) {
   std::array<char, MPI_MAX_ERROR_STRING> text = {};
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
-  throw Error(ExitCode::kEnvironment,
-              {"transport-failed",
-               fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))),
-               "a rank or the network between two hosts was lost, or MPI is not usable here"});
+  throw Error(Diagnostic{"transport-failed"}
+                  .says("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length)))
+                  .hint("a rank or the network between two hosts was lost, or MPI is not usable here"));
 }
 
 MpiTransport::MpiTransport(MPI_Comm communicator) : communicator_(communicator) {

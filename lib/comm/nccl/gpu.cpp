@@ -8,8 +8,9 @@ namespace automodel::comm {
 
 void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  throw Error(ExitCode::kEnvironment, {"cuda-failed", fmt::format("{} failed: {}", call, cudaGetErrorString(status)),
-                                       "look at the GPU with nvidia-smi and at the kernel's log (Xid)"});
+  throw Error(Diagnostic{"cuda-failed"}
+                  .says("{} failed: {}", call, cudaGetErrorString(status))
+                  .hint("look at the GPU with nvidia-smi and at the kernel's log (Xid)"));
 }
 
 GpuEvent::GpuEvent() {

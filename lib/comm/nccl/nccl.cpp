@@ -45,12 +45,11 @@ std::optional<std::pair<int, int>> sharing(Communicator& group, int device) {
 void refuse_shared_gpus(World& world, HostCommunicator& host) {
   const auto shared = sharing(host, world.device().index());
   if (!shared) return;
-  throw Error(ExitCode::kEnvironment,
-              {"gpu-shared",
-               fmt::format("ranks {} and {} are on the same GPU, which NCCL cannot do",
-                           host.ranks()[static_cast<std::size_t>(shared->first)],
-                           host.ranks()[static_cast<std::size_t>(shared->second)]),
-               "start as many ranks on a host as it has GPUs, or choose dist_env.backend: mpi"});
+  throw Error(Diagnostic{"gpu-shared"}
+                  .says("ranks {} and {} are on the same GPU, which NCCL cannot do",
+                        host.ranks()[static_cast<std::size_t>(shared->first)],
+                        host.ranks()[static_cast<std::size_t>(shared->second)])
+                  .hint("start as many ranks on a host as it has GPUs, or choose dist_env.backend: mpi"));
 }
 
 std::string unavailable(at::DeviceType device) {

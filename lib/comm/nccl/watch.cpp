@@ -17,10 +17,9 @@ constexpr std::chrono::seconds kAbortLimit{2};
 
 void check_nccl(ncclResult_t status, const char* call) {
   if (status == ncclSuccess) return;
-  throw Error(ExitCode::kEnvironment,
-              {"transport-failed",
-               fmt::format("{} failed: {}: {}", call, ncclGetErrorString(status), ncclGetLastError(nullptr)),
-               "NCCL_DEBUG=WARN in the environment makes NCCL say more"});
+  throw Error(Diagnostic{"transport-failed"}
+                  .says("{} failed: {}: {}", call, ncclGetErrorString(status), ncclGetLastError(nullptr))
+                  .hint("NCCL_DEBUG=WARN in the environment makes NCCL say more"));
 }
 
 void Flight::keep(std::vector<at::Tensor> tensors) {
@@ -127,10 +126,10 @@ void Watch::guard() {
   if (began == 0) return;
   const auto lasts = Clock::now() - Clock::time_point(Clock::duration(began));
   if (lasts > world_.deadline())
-    throw Error(ExitCode::kEnvironment, {"cuda-failed",
-                                         fmt::format("the CUDA driver has not answered for {} s",
-                                                     std::chrono::duration_cast<std::chrono::seconds>(lasts).count()),
-                                         "look at the GPU with nvidia-smi and at the kernel's log (Xid)"});
+    throw Error(Diagnostic{"cuda-failed"}
+                    .says("the CUDA driver has not answered for {} s",
+                          std::chrono::duration_cast<std::chrono::seconds>(lasts).count())
+                    .hint("look at the GPU with nvidia-smi and at the kernel's log (Xid)"));
 }
 
 void Watch::end_job(ExitCode code, const std::string& text) {

@@ -48,9 +48,9 @@ const DeviceKernels& cuda::kernels() {
 void cuda::started(int code) {
   const auto status = static_cast<cudaError_t>(code);
   if (status == cudaSuccess) return;
-  throw Error(ExitCode::kEnvironment,
-              {"cuda-failed", std::string("a kernel could not be started: ") + cudaGetErrorString(status),
-               "look at the GPU with nvidia-smi and at the kernel's log (Xid)"});
+  throw Error(Diagnostic{"cuda-failed"}
+                  .says(std::string("a kernel could not be started: ") + cudaGetErrorString(status))
+                  .hint("look at the GPU with nvidia-smi and at the kernel's log (Xid)"));
 }
 
 }  // namespace automodel::ops
