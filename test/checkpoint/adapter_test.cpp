@@ -50,6 +50,16 @@ void write_base(const TemporaryFolder& folder) {
 
 }  // namespace
 
+TEST_CASE("Adapters whose configuration does not name use_rslora are scaled by alpha / r") {
+  Diagnostics problems;
+  const auto older = parse_adapter_config(kConfig, "adapter_config.json", problems);
+  REQUIRE(older);
+  CHECK_FALSE(older->rank_stabilized);
+  CHECK_FALSE(older->magnitudes);
+  CHECK_FALSE(older->transposed);
+  CHECK(parse_adapter_config(R"({"use_rslora": true})", "adapter_config.json", problems)->rank_stabilized);
+}
+
 TEST_CASE("Merging adds the scaled product B A to weights with an adapter, and copies the rest") {
   const TemporaryFolder folder;
   write_base(folder);

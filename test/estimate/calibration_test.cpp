@@ -189,6 +189,26 @@ TEST_CASE("times measured at other sizes are scaled by FLOPs, and the plan says 
   CHECK_FALSE(planned(loaded, &calibration).estimate->hardware.measured());
 }
 
+TEST_CASE("of several measurements the one nearest in size is used", "[plan]") {
+  const auto loaded = recipe("strategy: ddp");
+  auto calibration = measured_for(planned(loaded, nullptr));
+  auto& near = calibration.samples[0];
+  near.sequence *= 2;  // so that neither is exact
+  for (auto* part : {&near.layers[0].time, &near.head}) *part = part->for_work(part->work * 2);
+  auto far = near;
+  far.sequence *= 8;
+  for (auto* part : {&far.layers[0].time, &far.head}) {
+    *part = part->for_work(part->work * 8);
+    part->forward *= 10, part->backward *= 10;  // another rate, to see which one was taken
+  }
+  const double expected = 2 * (8 * 3 + 9 + 0.3);
+  calibration.add(far);
+  REQUIRE(calibration.samples.size() == 2);
+  CHECK(planned(loaded, &calibration).estimate->time.schedule == Approx(expected).epsilon(1e-6));
+  std::swap(calibration.samples[0], calibration.samples[1]);
+  CHECK(planned(loaded, &calibration).estimate->time.schedule == Approx(expected).epsilon(1e-6));
+}
+
 TEST_CASE("the calibration of another machine is not used", "[plan]") {
   const auto loaded = recipe("strategy: ddp");
   auto calibration = measured_for(planned(loaded, nullptr));

@@ -50,6 +50,12 @@ double gradient_of(std::int64_t i, int step) {
 
 }  // namespace
 
+TEST_CASE("clipping scales a gradient down to the largest norm, and never up", "[optim]") {
+  CHECK(clip_factor(0.25, 1.0) == 1);
+  CHECK(clip_factor(0.0, 1.0) == 1);
+  CHECK(clip_factor(4.0, 1.0) == Approx(0.25).epsilon(1e-6));
+}
+
 TEST_CASE("SGD equals PyTorch's, in one shard or several and after a resume", "[optim]") {
   const std::vector<Setting> settings = {{},
                                          {.weight_decay = 0.1},

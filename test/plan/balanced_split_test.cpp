@@ -31,6 +31,18 @@ double largest(const Counts& split, const SplitCost& cost) {
   return out;
 }
 
+/// Sum of the squares of the stages' costs: the smaller, the more even.
+double unevenness(const Counts& split, const SplitCost& cost) {
+  double out = 0;
+  std::size_t next = 0;
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    double stage = (s == 0 ? cost.first : 0) + (s + 1 == split.size() ? cost.last : 0);
+    for (int i = 0; i < split[s]; ++i) stage += cost.layers[next++];
+    out += stage * stage;
+  }
+  return out;
+}
+
 /// Every way to divide, one after another.
 void each_split(int stages, int layers, Counts& so_far, const std::function<void(const Counts&)>& visit) {
   if (stages == 1) {
@@ -86,6 +98,13 @@ TEST_CASE("the balanced split minimizes the cost of the most expensive stage", "
     Counts so_far;
     each_split(stages, layers, so_far, [&](const Counts& each) { best = std::min(best, largest(each, cost)); });
     CHECK(largest(split, cost) == Approx(best));
+    // Of the splits with that maximum, the most even one.
+    double even = 1e300;
+    so_far.clear();
+    each_split(stages, layers, so_far, [&](const Counts& each) {
+      if (largest(each, cost) <= best * (1 + 1e-9)) even = std::min(even, unevenness(each, cost));
+    });
+    CHECK(unevenness(split, cost) == Approx(even));
   }
 }
 

@@ -52,6 +52,29 @@ TEST_CASE("every row of docs/precision.md gives the documented types", "[plan]")
   }
 }
 
+TEST_CASE("distributed.pipeline.dtype is the type of messages between stages", "[plan]") {
+  const auto messages = [](const std::string& pipeline, const std::string& more) {
+    const auto loaded = config::read_recipe(
+        "device: cpu\nmodel:\n  config: {model_type: llama, hidden_size: 64, intermediate_size: 160, "
+        "num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 1000, "
+        "max_position_embeddings: 128}\ndistributed: {strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b" +
+            pipeline +
+            "}}\ndataset: {_target_: mock, seq_length: 32}\n"
+            "step_scheduler: {global_batch_size: 16, local_batch_size: 8}\n" +
+            more,
+        "recipe.yaml", {}, {});
+    INFO(to_text(loaded.problems));
+    const auto result = estimate::make_plan(loaded, {});
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    return short_name(result.plan->types.message);
+  };
+  CHECK(messages("", "") == "f32");
+  CHECK(messages(", dtype: bfloat16", "") == "b16");
+  CHECK(messages("", "model_parallel: {pipeline_dtype: bfloat16}\n") == "b16");
+  CHECK(messages(", dtype: float32", "model_parallel: {pipeline_dtype: bfloat16}\n") == "f32");
+}
+
 TEST_CASE("the gradient types of Megatron-FSDP and of the optimizer must agree", "[plan]") {
   const auto result = plan_of({.distributed = "strategy: megatron_fsdp, grad_reduce_in_fp32: false",
                                .model_parallel = "bf16: true",

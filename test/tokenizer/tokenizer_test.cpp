@@ -48,6 +48,22 @@ std::string nfc(std::string_view text) {
 
 }  // namespace
 
+TEST_CASE("the fingerprint follows the tokens that begin and end texts", "[tokenizer]") {
+  // Caches of tokenized rows are kept by it, and such rows begin or end with these tokens.
+  const auto fingerprint = [](const std::string& config) {
+    Diagnostics problems;
+    const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump(), .config = config, .folder = "f"}, problems);
+    INFO(to_text(problems));
+    REQUIRE(tokenizer);
+    return tokenizer->fingerprint();
+  };
+  const auto ends_with_c = fingerprint(R"({"eos_token": "c"})");
+  CHECK(fingerprint(R"({"eos_token": "c"})") == ends_with_c);
+  CHECK(fingerprint(R"({"eos_token": "b"})") != ends_with_c);
+  CHECK(fingerprint(R"({"bos_token": "c"})") != ends_with_c);
+  CHECK(fingerprint("{}") != ends_with_c);
+}
+
 TEST_CASE("BPE applies the merge of lowest rank first, and the leftmost of equal ones", "[tokenizer]") {
   CHECK(ids_of(small(), "abc") == Ids{1, 5});
   auto file = small();

@@ -1,0 +1,73 @@
+// Activation memory of one layer by hand, where models differ from Llama's: a plan that counts too little says "fits" and
+// the run is out of memory.
+#include "estimate/activation_memory.h"
+
+#include <catch2/catch.hpp>
+
+namespace automodel::estimate {
+namespace {
+
+/// Hidden 64, four heads of 16, two of keys and values: queries 64, keys and values 2 x 32, attention's output 64.
+arch::ModelSpec dense(int ffn) {
+  arch::ModelSpec spec;
+  spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = ffn, spec.vocab = 1000;
+  return spec;
+}
+
+constexpr ActivationRequest kTenTokens{.tokens = 10, .sequence = 10, .bytes = 2};
+constexpr int kStatistics = 4 * (2 + 4);  // float32 per token: of two norms and of four softmaxes
+
+}  // namespace
+
+TEST_CASE("norms of queries and keys keep the projections twice", "[plan]") {
+  auto spec = dense(16);
+  const auto without = layer_activations(spec, 0, kTenTokens);
+  spec.head_norm = arch::HeadNorm{};
+  const auto with = layer_activations(spec, 0, kTenTokens);
+  const int joined = 64 + 2 * 32;
+  // Residual stream 2 x 64, norms 2 x 64, projections, attention's output 64, MLP 3 x 16.
+  CHECK(without.kept == 10 * ((4 * 64 + joined + 64 + 48) * 2 + kStatistics));
+  CHECK(with.kept == without.kept + 10 * joined * 2);
+  // A pass that keeps nothing: the residual stream's parts 3 x 64; in attention its input, the projections (twice with
+  // norms), its output and the output projection's. The MLP of 64 + 32 + 16 + 64 needs less.
+  CHECK(without.forward == 10 * (3 * 64 + 64 + joined + 64 + 64) * 2);
+  CHECK(with.forward == without.forward + 10 * joined * 2);
+}
+
+TEST_CASE("the backward pass works with the gradients of both residual inputs and of the widest activation", "[plan]") {
+  // The MLP's two inputs are wider than the projections of 128, or narrower.
+  CHECK(layer_activations(dense(160), 0, kTenTokens).working == 10 * 2 * (2 * 64 + 2 * 160));
+  CHECK(layer_activations(dense(16), 0, kTenTokens).working == 10 * 2 * (2 * 64 + 128));
+}
+
+TEST_CASE("latent attention keeps its low-rank vectors", "[plan]") {
+  auto spec = dense(160);
+  spec.latent = arch::LatentAttention{.q_rank = 24, .kv_rank = 12, .nope_dim = 12, .rope_dim = 4, .v_dim = 8};
+  // Queries 4 x 16, as many keys, values 4 x 8; attention's output 4 x 8; low rank 24 and 2 x 12 (before and after the
+  // norm).
+  const int joined = 2 * 64 + 32, out = 32, low_rank = 24 + 2 * 12;
+  auto request = kTenTokens;
+  CHECK(layer_activations(spec, 0, request).kept ==
+        10 * ((4 * 64 + joined + out + 480 + low_rank) * 2 + kStatistics));
+  spec.ffn = 16;  // so that attention needs most
+  CHECK(layer_activations(spec, 0, request).forward == 10 * (3 * 64 + 64 + joined + out + 64 + low_rank) * 2);
+  // Sequence parallelism divides them like the residual stream; tensor parallelism alone does not.
+  request.tp = 2;
+  const double apart = layer_activations(spec, 0, request).kept;
+  request.sequence_parallel = true;
+  CHECK(apart - layer_activations(spec, 0, request).kept == 10 * 2 * (4 * 64 + low_rank) / 2);
+}
+
+TEST_CASE("scores of attention that no fused kernel computes are part of the working memory", "[plan]") {
+  auto spec = dense(160);
+  const auto fused = layer_activations(spec, 0, kTenTokens);
+  spec.attention_softcap = 50;
+  const auto chunked = layer_activations(spec, 0, kTenTokens);
+  // Four heads of ten queries and ten keys: scores and weights in float32; backward also their gradients, an
+  // intermediate product, and a copy in 16 bits for the matmul.
+  CHECK(chunked.forward - fused.forward == 4 * 10 * 10 * (4 + 4));
+  CHECK(chunked.working - fused.working == 4 * 10 * 10 * (4 * 4 + 2));
+  CHECK(chunked.kept == fused.kept);
+}
+
+}  // namespace automodel::estimate
