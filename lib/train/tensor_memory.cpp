@@ -6,14 +6,12 @@
 #include <cstdlib>
 #include <limits>
 #include <mutex>
-#include <new>
 
 #include <malloc.h>
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/alignment.h>
 
 namespace automodel::train {
 namespace {
@@ -23,19 +21,17 @@ class CountingAllocator;
 /// PyTorch has one allocator per process, so this is a singleton too.
 std::atomic<CountingAllocator*> counting = nullptr;
 
-/// Allocates from the C library, and counts. One per process, never destroyed, because tensors may outlive main.
+/// Forwards to PyTorch's own allocator, and counts. One per process, never destroyed, because tensors may outlive main.
 /// oneDNN uses raw memory that must be freed given only its data pointer, so sizes come from the C library
-/// (malloc_usable_size), which knows only blocks of its own: builds of LibTorch may have another allocator. A header in
-/// front of each block would work too, but fragmented memory more (a third more process memory when sharded units are
-/// allocated and freed).
+/// (malloc_usable_size). A header in front of each block would work too, but fragmented memory more (a third more
+/// process memory when sharded units are allocated and freed).
 class CountingAllocator : public c10::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator* before) : before_(before) {}
+  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
-    void* block = nullptr;
-    if (posix_memalign(&block, c10::gAlignment, bytes) != 0) throw std::bad_alloc();
+    if (bytes == 0) return inner_->allocate(0);
+    void* block = inner_->raw_allocate(bytes);
     const auto size = static_cast<std::int64_t>(malloc_usable_size(block));
     const auto now = now_.fetch_add(size, std::memory_order_relaxed) + size;
     auto peak = peak_.load(std::memory_order_relaxed);
@@ -43,7 +39,7 @@ class CountingAllocator : public c10::Allocator {
     return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { before_->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
 
   std::int64_t take_peak() { return peak_.exchange(now_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
 
@@ -52,10 +48,10 @@ class CountingAllocator : public c10::Allocator {
     if (data == nullptr) return;
     auto* owner = counting.load();
     owner->now_.fetch_sub(static_cast<std::int64_t>(malloc_usable_size(data)), std::memory_order_relaxed);
-    std::free(data);
+    owner->inner_->raw_deallocate(data);
   }
 
-  c10::Allocator* before_;
+  c10::Allocator* inner_;
   std::atomic<std::int64_t> now_ = 0, peak_ = 0;
 };
 
@@ -65,8 +61,9 @@ void keep_freed_memory() {
   constexpr std::array kSettings = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
                                     "GLIBC_TUNABLES"};
   if (std::ranges::any_of(kSettings, [](const char* each) { return std::getenv(each) != nullptr; })) return;
-  // Blocks that glibc maps one by one return to the kernel when they are freed. No threshold above 32 MiB is accepted.
-  mallopt(M_MMAP_MAX, 0);
+  // Setting one threshold stops glibc from adapting the other. It would raise this one to 32 MiB, its maximum, as
+  // blocks of that size are freed; larger blocks are mapped one by one either way.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
