@@ -16,7 +16,7 @@ class Error : public std::runtime_error {
   Error(ExitCode code, Diagnostics problems);
   /// With the exit code of the problem's id.
   explicit Error(const Diagnostic& problem) : Error(problem.exit(), problem) {}
-  explicit Error(Diagnostics problems) : Error(exit_code(problems), std::move(problems)) {}
+  explicit Error(const Diagnostics& problems) : Error(exit_code(problems), problems) {}
   Error(ExitCode code, const Diagnostic& problem) : Error(code, Diagnostics{problem}) {}
   /// A problem on rank `rank` that other ranks throw as well.
   Error(ExitCode code, const Diagnostic& problem, int rank) : Error(code, problem) { rank_ = rank; }

@@ -60,6 +60,10 @@ void BannerFilter::take_line(std::string& out) {
     return;
   }
   const bool first = std::ranges::count(block_, '\n') == 1;
+  if (first && is_rule(line)) {  // the one before ended a warning; this one may begin a banner
+    out += std::exchange(block_, line);
+    return;
+  }
   block_ += line;
   const bool known =
       !first || std::ranges::any_of(kBegins, [&](std::string_view each) { return line.starts_with(each); });

@@ -68,7 +68,8 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
     Trace single;
     const auto outcome =
         comm::run_ranks(1, [&](comm::World& alone) { single = trace_steps(small.single, alone, small.steps); });
-    if (!outcome.ok()) throw Error(outcome.code, Diagnostic{"verify-failed"}.says(outcome.text).hint("the run on one rank failed"));
+    if (!outcome.ok())
+      throw Error(outcome.code, Diagnostic{"verify-failed"}.says(outcome.text).hint("the run on one rank failed"));
     const auto difference = compare(mesh, single);
     const bool same = difference.within(kTolerance);
     std::string text = report::to_text(plan);

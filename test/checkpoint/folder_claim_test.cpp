@@ -99,7 +99,7 @@ TEST_CASE("A run learns that its folder was removed or replaced") {
       claim.check();
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::kCheckpoint);
-      return error.problems().front().id;
+      return std::string(error.problems().front().id.name());
     }
     return std::string();
   };

@@ -1,5 +1,5 @@
-// Activation memory of one layer by hand, where models differ from Llama's: a plan that counts too little says "fits" and
-// the run is out of memory.
+// Activation memory of one layer by hand, where models differ from Llama's: a plan that counts too little says "fits"
+// and the run is out of memory.
 #include "estimate/activation_memory.h"
 
 #include <catch2/catch.hpp>
@@ -47,8 +47,7 @@ TEST_CASE("latent attention keeps its low-rank vectors", "[plan]") {
   // norm).
   const int joined = 2 * 64 + 32, out = 32, low_rank = 24 + 2 * 12;
   auto request = kTenTokens;
-  CHECK(layer_activations(spec, 0, request).kept ==
-        10 * ((4 * 64 + joined + out + 480 + low_rank) * 2 + kStatistics));
+  CHECK(layer_activations(spec, 0, request).kept == 10 * ((4 * 64 + joined + out + 480 + low_rank) * 2 + kStatistics));
   spec.ffn = 16;  // so that attention needs most
   CHECK(layer_activations(spec, 0, request).forward == 10 * (3 * 64 + 64 + joined + out + 64 + low_rank) * 2);
   // Sequence parallelism divides them like the residual stream; tensor parallelism alone does not.
