@@ -70,7 +70,8 @@ class Members {
     inner.take("scale", scale);
     out.emplace();
     inner.take("growth_steps", 0, out->growth_steps);
-    inner.take("hysteresis", 0, out->hysteresis);
+    // Each overflow lowers it by one until a step succeeds, so it is negative while a scale is being found.
+    inner.take("hysteresis", std::numeric_limits<std::int32_t>::min(), out->hysteresis);
     out->scale = scale.value_or(1);
     if (wrong_.empty()) wrong_ = inner.wrong();
   }
