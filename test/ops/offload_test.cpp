@@ -121,7 +121,7 @@ TEST_CASE("offloading activations leaves outputs and gradients bitwise identical
   for (const bool double_buffering : {false, true})
     for (const bool retain : {false, true})
       for (const int away : {1, 2, 4}) {
-        ActivationOffload offload(at::kCPU, {double_buffering, retain});
+        ActivationOffload offload(at::kCPU, {.double_buffering = double_buffering, .retain_host_buffers = retain});
         const auto found = run(&offload, away);
         REQUIRE(found.size() == expected.size());
         for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i].equal(expected[i]));
