@@ -189,7 +189,7 @@ int run_data(const Options& options) {
     return refuse(problems, loaded, options.json);
   };
   if (!config)
-    return fail({{"missing-key", fmt::format("the recipe has no {}", key), "add it with a _target_", {}, key}});
+    return fail({Diagnostic{"missing-key"}.says("the recipe has no {}", key).hint("add it with a _target_").of(key)});
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
   const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
                                      .key = key,
@@ -206,7 +206,8 @@ int run_data(const Options& options) {
   Showing(options, *dataset, std::move(rejected), tokenizer.get()).run();
   // What a run would refuse is shown, and refused here too.
   if (dataset->size() == 0 && !bad)
-    return fail({{"empty-data", "there is no row to train on", "rows with something to learn", {}, key}});
+    return fail(
+        {Diagnostic{"empty-data"}.says("there is no row to train on").hint("rows with something to learn").of(key)});
   if (bad && too_many) {
     err(to_text(Diagnostic{"bad-row"}
                     .says("a run refuses these rows: {}", bad->message)

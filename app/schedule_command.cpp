@@ -61,14 +61,16 @@ nlohmann::json read_json(const std::string& path) {
   const auto size = std::filesystem::file_size(path, error);
   std::ifstream stream(path, std::ios::binary);
   if (error || !stream || size > kLargestCostsFile)
-    stop_with({{"missing-file", fmt::format("the costs '{}' are not a file that can be read", path),
-                "give a JSON file, for example {\"forward\": [1, 1.6], \"comm\": 0.1}"}});
+    stop_with({Diagnostic{"missing-file"}
+                   .says("the costs '{}' are not a file that can be read", path)
+                   .hint("give a JSON file, for example {\"forward\": [1, 1.6], \"comm\": 0.1}")});
   try {
     return nlohmann::json::parse(stream);
   } catch (const nlohmann::json::exception& wrong) {
     const std::string why = wrong.what();
-    stop_with({{"schedule-costs", fmt::format("no valid JSON: {}", why.substr(why.find("] ") + 2)),
-                "numbers are finite: JSON has no NaN or infinity"}},
+    stop_with({Diagnostic{"schedule-costs"}
+                   .says("no valid JSON: {}", why.substr(why.find("] ") + 2))
+                   .hint("numbers are finite: JSON has no NaN or infinity")},
               path);
   }
 }
@@ -78,8 +80,9 @@ std::vector<double> numbers_of(const nlohmann::json& value, std::string_view key
   std::vector<double> out;
   const auto add = [&](const nlohmann::json& number) {
     if (!number.is_number())
-      stop_with({{"schedule-costs", fmt::format("{} has {} where a number belongs", key, number.type_name()),
-                  fmt::format("a number for all stages, or a list of {}", stages)}},
+      stop_with({Diagnostic{"schedule-costs"}
+                     .says("{} has {} where a number belongs", key, number.type_name())
+                     .hint("a number for all stages, or a list of {}", stages)},
                 path);
     out.push_back(number.get<double>());
   };
@@ -107,7 +110,9 @@ PipelineCosts read_costs(const std::string& path, int stages) {
   if (path.empty()) return costs;
   const auto document = costs_of_plan(read_json(path));
   if (!document.is_object())
-    stop_with({{"schedule-costs", "the costs are no JSON object", "{\"forward\": ..., \"comm\": ...}"}}, path);
+    stop_with(
+        {Diagnostic{"schedule-costs"}.says("the costs are no JSON object").hint("{\"forward\": ..., \"comm\": ...}")},
+        path);
   std::vector<std::string_view> known = {"comm"};
   for (const CostKey& key : kCostKeys) known.push_back(key.name);
   for (const auto& [key, value] : document.items()) {
@@ -118,7 +123,7 @@ PipelineCosts read_costs(const std::string& path, int stages) {
     else if (row != kCostKeys.end())
       costs.*row->values = numbers_of(value, key, stages, path);
     else
-      stop_with({{"schedule-costs", fmt::format("unknown key '{}'", key), suggestion(key, known)}}, path);
+      stop_with({Diagnostic{"schedule-costs"}.says("unknown key '{}'", key).hint(suggestion(key, known))}, path);
   }
   if (!document.contains("kept")) costs.kept = costs.activation;
   return costs;

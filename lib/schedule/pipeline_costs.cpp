@@ -30,7 +30,7 @@ constexpr double kMemoryResolution = 1e12;
 constexpr double kMemoryTolerance = 1e-9;  // of the limit: a schedule's own peak is a limit that it keeps
 
 Diagnostic bad_costs(std::string message, std::string help) {
-  return {"schedule-costs", std::move(message), std::move(help)};
+  return Diagnostic{"schedule-costs"}.says(std::move(message)).hint(std::move(help));
 }
 
 /// One message per list, about its first wrong number.
@@ -222,10 +222,9 @@ Diagnostics check_costs(const PipelineCosts& costs, const Placement& placement) 
     double needed = 0;
     for (const Stage stage : placement.stages_of(rank)) needed += costs.activation[stage.at()];
     if (*costs.memory >= needed) continue;
-    problems.push_back(
-        {"schedule-memory-limit",
-         fmt::format("a limit of {} is less than one microbatch needs on rank {}: {}", *costs.memory, rank, needed),
-         fmt::format("the limit is per rank, in the unit of `activation`: at least {}", needed)});
+    problems.add("schedule-memory-limit")
+        .says("a limit of {} is less than one microbatch needs on rank {}: {}", *costs.memory, rank, needed)
+        .hint("the limit is per rank, in the unit of `activation`: at least {}", needed);
     break;
   }
   return problems;
