@@ -42,7 +42,7 @@ chmod +x "$stage/bin/automodel"
 cp -r recipes LICENSE NOTICE "$stage/"
 
 # Programs search for libraries relative to their own location, and nowhere else.
-rpath="$(sed -n 's/^set(CMAKE_INSTALL_RPATH "\(.*\)")/\1/p' CMakeLists.txt)"
+rpath="$(sed -n 's/^set(AUTOMODEL_PACKAGE_RPATH "\(.*\)")/\1/p' CMakeLists.txt)"
 for program in "$stage"/libexec/*; do
   cmake -D FILE="$program" -D RPATH="$rpath" -P scripts/package/set_rpath.cmake
 done
