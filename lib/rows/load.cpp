@@ -54,7 +54,8 @@ std::unique_ptr<Rows> open_file(const fs::path& file, Diagnostics& problems) {
     text = is_compressed(file) ? inflate_text(file, problems) : map_text(file);
   } catch (const std::system_error& error) {
     problems.add("missing-file")
-        .says("'{}' cannot be read: {}", file.native(), error.code().message())
+        .says("'{}' cannot be read: {}", file.native(),
+              error.code() == std::errc::invalid_argument ? "it is not a regular file" : error.code().message())
         .hint("check the file and its permissions")
         .at({file.native(), 0, 0});
   }

@@ -122,10 +122,12 @@ class TableRows final : public Rows {
     bool good = false;
     {
       const std::lock_guard lock(mutex_);
+      check_given(index);
       good = module_.read(table_, index, append, &text) != 0;
+      if (good) count(index, text.size());
+      check_given(index);
     }
     if (!good) throw RowError(fmt::format("row {}: {}", index + 1, text), where(index));
-    given_up_to(index, text.size());
     out = ordered_json::parse(text, nullptr, false);
     if (!out.is_object()) throw RowError(fmt::format("row {} holds what is not text", index + 1), where(index));
     for (const auto& column : json_columns_) {
@@ -138,13 +140,15 @@ class TableRows final : public Rows {
 
  private:
   /// Counts the text of rows as they are first reached: compression may hide any amount.
-  void given_up_to(std::int64_t index, std::size_t bytes) const {
-    const std::lock_guard lock(mutex_);
+  void count(std::int64_t index, std::size_t bytes) const {
     if (index < reached_) return;
     reached_ = index + 1;
     given_ += bytes;
+  }
+  /// Once it is too much, nothing more is decompressed.
+  void check_given(std::int64_t index) const {
     if (given_ > most_)
-      throw RowError(fmt::format("the rows up to {} hold more than {} bytes of text", index + 1, most_), where(index));
+      throw RowError(fmt::format("the rows up to {} hold more than {} bytes of text", reached_, most_), where(index));
   }
 
   const Module& module_;

@@ -243,6 +243,18 @@ TEST_CASE("tables that promise or hide too much are refused before memory is tak
     INFO(name);
     CHECK_THAT(refusal(name), Catch::Contains(reason));
   }
+  // Too much once is too much: nothing of it is decompressed again.
+  Diagnostics problems;
+  const auto words = load_files({folder + "long_words.parquet"}, problems);
+  REQUIRE(words);
+  nlohmann::ordered_json row;
+  std::int64_t good = 0;
+  try {
+    for (; good < words->rows->size(); ++good) words->rows->read(good, row);
+  } catch (const RowError&) {
+  }
+  CHECK(good == 63);  // of 4 MiB, in 256 MiB
+  CHECK_THROWS_AS(words->rows->read(0, row), RowError);
   CHECK_THAT(refusal("zeros.parquet"), Catch::Contains("SECURITY.md lists the limits"));
   CHECK_THAT(refusal("group_rows.parquet"), Catch::Contains("the file is damaged"));
 }
