@@ -31,7 +31,7 @@ bool same(const std::vector<Run>& got, const std::vector<Run>& wanted) {
 
 }  // namespace
 
-TEST_CASE("a unit is a layer, the embedding, or norm and head; frozen weights have units of their own") {
+TEST_CASE("a unit is a layer, the embedding, or norm and head, and frozen weights have units of their own") {
   const SmallModel model;
   auto list = arch::parameters(model.layout);
   using Names = std::vector<std::string>;

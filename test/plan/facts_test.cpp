@@ -243,7 +243,7 @@ TEST_CASE("plans that differ in a decision have other fingerprints, and other ke
   for (const auto& [name, change] : changes()) CHECK(names.contains(name));
 }
 
-TEST_CASE("packs of documents take another time than whole sequences; other sections do not say", "[plan]") {
+TEST_CASE("packs of documents take another time than whole sequences, and other sections do not say", "[plan]") {
   const auto plan = small_plan();
   auto other = plan;
   other.settings.set("packed_sequence", config::Value::Map{{"packed_sequence_size", 64}});
