@@ -11,7 +11,7 @@ const std::vector<std::string> kMuons = {
     "_target_: muon, lr: 0.02",
     "_target_: torch.optim.Muon, lr: 0.02, nesterov: false, momentum: 0.8, weight_decay: 0.05, adjust_lr_fn: "
     "match_rms_adamw, scalar_lr: 0.003, embed_lr: 0.002, lm_head_lr: 0.001, param_group_overrides: [{pattern: "
-    "down_proj, lr_mult: 0.5, wd_mult: 0}, {pattern: norm, wd_mult: 0}]",
+    "down_proj|c_proj|w2, lr_mult: 0.5, wd_mult: 0}, {pattern: norm|ln_, wd_mult: 0}]",
 };
 
 const std::string kDion = "_target_: dion.Muon, lr: 0.02, weight_decay: 0.05, embed_lr: 0.01";  // not with experts

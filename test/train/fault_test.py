@@ -77,6 +77,18 @@ class Injection:
                         f"{self.kind}:{self.rank}:{self.action}", str(self.recipe)], LIMIT)
 
 
+def processes(pid, children):
+    """The process, or those that it started."""
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split() if children else [pid]
+
+
+def is_worker(pid):
+    try:
+        return pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name == "automodel-worker"
+    except OSError:  # it has ended
+        return False
+
+
 def last_without_banner(ended):
     """The last line that is not a separator of mpirun's."""
     return next((line for line in reversed(ended.lines) if set(line) != {"-"}), "")
@@ -225,30 +237,25 @@ class Signals(unittest.TestCase):
         self.assertNotIn("stopped by a signal", text)
         self.assertEqual([row["step"] for row in rows], [0])
 
-    def check_start_up(self, number, readers, *launcher):
-        """Sends the signal while a rank that has just started reads the recipe from a pipe that blocks it."""
+    def check_start_up(self, number, ranks, *launcher):
+        """Sends the signal when a rank's worker has just begun: it loads its libraries then, and knows no signal yet."""
         with tempfile.TemporaryDirectory() as folder:
-            text = recipe(folder, "1F1B", 1, 2 if launcher else 1, 1, "ddp", 1_000_000).read_text()
-            pipe = pathlib.Path(folder) / "pipe.yaml"
-            os.mkfifo(pipe)
-            command = [*launcher, str(pathlib.Path(ARGUMENTS.bin) / "automodel"), "train", str(pipe)]
+            path = recipe(folder, "1F1B", 1, ranks, 1, "ddp", 1_000_000)
+            command = [*launcher, str(pathlib.Path(ARGUMENTS.bin) / "automodel"), "train", str(path)]
             self.job = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for reader in range(readers):
-                with pipe.open("w") as file:  # there is a reader now
-                    if reader == readers - 1:
-                        self.job.send_signal(number)
-                        time.sleep(0.5)  # on its way through mpirun
-                    file.write(text)
-                time.sleep(0.1)  # until the reader has closed it, so that the next reader is another one
+            begin = time.monotonic()
+            while sum(map(is_worker, processes(self.job.pid, children=bool(launcher)))) < ranks:
+                self.assertLess(time.monotonic() - begin, 30, "no worker began")
+                time.sleep(0.001)
+            self.job.send_signal(number)
             self.finish(folder)
 
     def test_a_signal_while_a_run_starts_ends_it_after_its_first_step(self):
-        # Both the front end and the worker read the recipe.
-        self.check_start_up(signal.SIGTERM, 2)
-        self.check_start_up(signal.SIGUSR1, 2)
+        self.check_start_up(signal.SIGTERM, 1)
+        self.check_start_up(signal.SIGUSR1, 1)
 
     def test_a_signal_while_ranks_start_ends_them_after_their_first_step(self):
-        self.check_start_up(signal.SIGUSR1, 1, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
+        self.check_start_up(signal.SIGUSR1, 2, ARGUMENTS.mpirun, "--oversubscribe", "-np", "2")
 
     def test_a_signal_while_mpirun_starts_ends_the_run(self):
         """mpirun alone loses a signal before its ranks run, or a rank is ended by it."""
