@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,13 +14,14 @@
 namespace automodel::schedule {
 namespace {
 
-constexpr double kLeft = 104;                                             // rank labels
+constexpr double kLeft = 104;                                             // rank labels, at least
 constexpr double kRight = 64;                                             // busy percentage of the ranks
 constexpr double kTop = 66;                                               // title
 constexpr double kLane = 26;                                              // height of a lane
 constexpr double kStrip = 8;                                              // height of the communication strip
 constexpr double kGap = 8;                                                // between ranks
 constexpr double kCharacter = 6.2;                                        // width of a digit in a box
+constexpr double kSmall = 5.3;                                            // of a character in a label of stages
 constexpr std::array<std::string_view, 3> kUnits = {" s", " ms", " us"};  // of the time axis
 constexpr std::size_t kMostTips = 6000;                                   // boxes; larger charts have no tooltips
 
@@ -87,6 +89,13 @@ std::string colour(KindIndex kind, double light) {
   return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(4), channel(2));
 }
 
+/// What charts in one file share, so that equal times have equal widths.
+struct Frame {
+  double left = kLeft;
+  double scale = 1;  ///< pixels per unit of time
+  double width = 0;  ///< of the drawing, at least
+};
+
 class Chart {
  public:
   Chart(const Timeline& timeline, const SvgOptions& options) : timeline_(timeline), options_(options) {
@@ -100,18 +109,26 @@ class Chart {
     }
     for (int rank = 0; rank < timeline.shape.ranks; ++rank)
       most_local_ = std::max(most_local_, static_cast<int>(timeline.placement.stages_of(rank).size()));
+    for (int rank = 0; rank < timeline.shape.ranks; ++rank)
+      frame_.left = std::max(frame_.left, 16 + kSmall * static_cast<double>(stages_of(rank).size()) + 6);
     if (timeline.makespan > 0) {
       // Boxes are wide enough for their number if the page allows, and never so narrow that they vanish.
       const double wanted = 19 / shortest;
       const double page = std::max(2400 / timeline.makespan, 4 / shortest);
-      scale_ = std::clamp(wanted, std::min(900 / timeline.makespan, page), std::min(page, 40000 / timeline.makespan));
+      frame_.scale =
+          std::clamp(wanted, std::min(900 / timeline.makespan, page), std::min(page, 40000 / timeline.makespan));
     }
-    right_ = kLeft + timeline.makespan * scale_;
     pitch_ = kLane + (has_strip_ ? kStrip + 1 : 0) + kGap;
     bottom_ = kTop + pitch_ * timeline.shape.ranks;
+    legend();
+    legend_ = std::move(out_);
+    out_.clear();
   }
 
-  double width() const { return std::max(right_, kLeft + 600) + kRight; }
+  const SvgOptions& options() const { return options_; }
+  const Frame& frame() const { return frame_; }
+  void set_frame(const Frame& frame) { frame_ = frame; }
+  double width() const { return std::max({right() + kRight, frame_.left + 600 + kRight, legend_end_, frame_.width}); }
   double height() const { return bottom_ + 66; }
 
   /// `top`: vertical offset of the chart in the file.
@@ -129,8 +146,7 @@ class Chart {
     numbers();
     pairs();
     axis();
-    legend();
-    out_ += "</svg>\n";
+    out_ += legend_ + "</svg>\n";
     return std::move(out_);
   }
 
@@ -139,7 +155,8 @@ class Chart {
   void put(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
-  double x(double time) const { return kLeft + time * scale_; }
+  double x(double time) const { return frame_.left + time * frame_.scale; }
+  double right() const { return x(timeline_.makespan); }
   double y(const Event& event) const {
     return kTop + pitch_ * event.rank + (event.lane == Lane::kCommunication ? kLane + 1 : 0);
   }
@@ -157,23 +174,26 @@ class Chart {
         shape.microbatches == 1 ? "" : "es", duration(timeline_.makespan));
   }
 
+  std::string stages_of(int rank) const {
+    std::string stages;
+    for (const Stage stage : timeline_.placement.stages_of(rank))
+      stages += (stages.empty() ? "" : ", ") + std::to_string(stage.value);
+    if (stages.size() > 20) stages = stages.substr(0, stages.rfind(',', 18)) + ", ...";
+    return (timeline_.placement.stages_of(rank).size() == 1 ? "stage " : "stages ") + stages;
+  }
+
   void lanes() {
     for (int rank = 0; rank < timeline_.shape.ranks; ++rank) {
       const double top = kTop + pitch_ * rank;
-      std::string stages;
-      for (const Stage stage : timeline_.placement.stages_of(rank))
-        stages += (stages.empty() ? "" : ", ") + std::to_string(stage.value);
-      if (stages.size() > 14) stages = stages.substr(0, stages.rfind(',', 12)) + ", ...";
       put("<text x=\"16\" y=\"{:.1f}\" font-size=\"12\" fill=\"#222222\">rank {}</text>\n", top + 11, rank);
-      put("<text x=\"16\" y=\"{:.1f}\" font-size=\"10\" fill=\"#888888\">stage{} {}</text>\n", top + 23,
-          timeline_.placement.stages_of(rank).size() == 1 ? "" : "s", stages);
-      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"url(#idle)\"/>\n", kLeft, top,
-          right_ - kLeft, kLane);
+      put("<text x=\"16\" y=\"{:.1f}\" font-size=\"10\" fill=\"#888888\">{}</text>\n", top + 23, stages_of(rank));
+      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"url(#idle)\"/>\n", frame_.left,
+          top, right() - frame_.left, kLane);
       if (has_strip_)
-        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"#f7f7f5\"/>\n", kLeft,
-            top + kLane + 1, right_ - kLeft, kStrip);
+        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"#f7f7f5\"/>\n", frame_.left,
+            top + kLane + 1, right() - frame_.left, kStrip);
       const double busy = timeline_.ranks[static_cast<std::size_t>(rank)].busy;
-      put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"#666666\">{:.0f} %</text>\n", right_ + 8, top + 17,
+      put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"#666666\">{:.0f} %</text>\n", right() + 8, top + 17,
           timeline_.makespan > 0 ? 100 * busy / timeline_.makespan : 0);
     }
   }
@@ -204,7 +224,7 @@ class Chart {
               event->lane == Lane::kCompute ? " stroke=\"#ffffff\" stroke-width=\"0.6\"" : "");
         open = fill;
         put("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\"", x(event->start), y(*event),
-            (event->end - event->start) * scale_, event->lane == Lane::kCompute ? kLane : kStrip);
+            (event->end - event->start) * frame_.scale, event->lane == Lane::kCompute ? kLane : kStrip);
         if (tips)
           put("><title>{}: {}, {} to {}</title></rect>\n", to_text(event->action), traits(event->action.op()).meaning,
               duration(event->start), duration(event->end));
@@ -221,7 +241,7 @@ class Chart {
       for (const Event& event : timeline_.events) {
         if (event.lane != Lane::kCompute || (light_of(event) < 60) != on_dark) continue;
         const std::string number = std::to_string(event.action.microbatch().value);
-        if ((event.end - event.start) * scale_ < kCharacter * static_cast<double>(number.size()) + 3) continue;
+        if ((event.end - event.start) * frame_.scale < kCharacter * static_cast<double>(number.size()) + 3) continue;
         put("<text x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", x((event.start + event.end) / 2), y(event) + 17, number);
       }
       out_ += "</g>\n";
@@ -234,7 +254,7 @@ class Chart {
     for (const Event& event : timeline_.events) {
       if (!event.paired || event.action.op() != Op::kForward) continue;
       // The backward directly follows its forward; the line crosses the boundary between them.
-      const double reach = (event.end - event.start) * scale_ * 0.4;
+      const double reach = (event.end - event.start) * frame_.scale * 0.4;
       put("<path d=\"M{:.2f} {:.1f}h{:.2f}\"/>\n", x(event.end) - reach, y(event) + kLane - 3, 2 * reach);
     }
     out_ += "</g>\n";
@@ -242,14 +262,15 @@ class Chart {
 
   void axis() {
     if (timeline_.makespan <= 0) return;
-    const double least = 90 / scale_;
+    const double least = 90 / frame_.scale;
     double step = std::pow(10, std::floor(std::log10(least)));
     for (const double factor : {1.0, 2.0, 5.0, 10.0})
       if (step * factor >= least) {
         step *= factor;
         break;
       }
-    put("<g stroke=\"#aaaaaa\" stroke-width=\"1\"><path d=\"M{:.1f} {:.1f}H{:.2f}\"/>", kLeft, bottom_ + 2, right_);
+    put("<g stroke=\"#aaaaaa\" stroke-width=\"1\"><path d=\"M{:.1f} {:.1f}H{:.2f}\"/>", frame_.left, bottom_ + 2,
+        right());
     // All ticks use the same time unit.
     const std::size_t unit = timeline_.makespan >= 1 ? 0 : timeline_.makespan >= 1e-3 ? 1 : 2;
     const double per_second = options_.in_seconds ? std::pow(1000.0, static_cast<double>(unit)) : 1;
@@ -292,6 +313,7 @@ class Chart {
       label("run together");
     }
     if (most_local_ > 1) label("dark to light: first to last stage of a rank");
+    legend_end_ = at;
   }
 
   const Timeline& timeline_;
@@ -300,10 +322,11 @@ class Chart {
   bool has_strip_ = false;
   bool has_pairs_ = false;
   int most_local_ = 1;
-  double scale_ = 1;
-  double right_ = 0;
+  Frame frame_ = {};
   double pitch_ = 0;
   double bottom_ = 0;
+  std::string legend_;
+  double legend_end_ = 0;
   std::string out_;
 };
 
@@ -314,11 +337,24 @@ std::string timeline_svg(const Timeline& timeline, const SvgOptions& options) {
 }
 
 std::string timeline_svg(const std::vector<SvgChart>& charts) {
+  std::vector<Chart> drawn;
+  for (const auto& each : charts) drawn.emplace_back(*each.timeline, each.options);
+  // Seconds and units of a forward pass have a scale each.
+  double left = 0;
+  std::array<std::optional<double>, 2> scales;
+  for (const auto& each : drawn) {
+    auto& scale = scales[each.options().in_seconds ? 1 : 0];
+    scale = std::min(scale.value_or(each.frame().scale), each.frame().scale);
+    left = std::max(left, each.frame().left);
+  }
   double width = 0, height = 0;
-  std::string parts;
-  for (const auto& each : charts) {
-    Chart chart(*each.timeline, each.options);
+  for (auto& chart : drawn) {
+    chart.set_frame({.left = left, .scale = *scales[chart.options().in_seconds ? 1 : 0]});
     width = std::max(width, chart.width());
+  }
+  std::string parts;
+  for (auto& chart : drawn) {
+    chart.set_frame({.left = left, .scale = chart.frame().scale, .width = width});
     parts += chart.draw(height);
     height += chart.height();
   }

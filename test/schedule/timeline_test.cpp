@@ -61,6 +61,28 @@ TEST_CASE("several charts are stacked in one SVG file", "[schedule]") {
   CHECK_THAT(svg, Catch::Contains("y=\"" + height + "\" width"));  // the second begins where the first ends
 }
 
+TEST_CASE("charts in one file have one scale, and labels that name every stage", "[schedule]") {
+  // Four stages per rank need a wider margin than one, and more microbatches take longer.
+  const auto shorter = timeline_of("Interleaved1F1B", {4, 4, 4}), longer = timeline_of("1F1B", {4, 1, 16});
+  const std::string svg = timeline_svg({{&shorter, {"shorter", true}}, {&longer, {"longer", true}}});
+  check_well_formed(svg);
+  CHECK_THAT(svg, Catch::Contains(">stages 2, 6, 10, 14</text>"));
+  // The lanes, in their order: x, width.
+  std::vector<std::pair<double, double>> lanes;
+  const std::string end = "\" height=\"26\" fill=\"url(#idle)\"";
+  for (auto at = svg.find(end); at != std::string::npos; at = svg.find(end, at + 1)) {
+    const auto begin = svg.rfind("<rect ", at);
+    const auto number = [&](const std::string& key) {
+      return std::stod(svg.substr(svg.find(key, begin) + key.size()));
+    };
+    lanes.emplace_back(number("x=\""), number("width=\""));
+  }
+  REQUIRE(lanes.size() == 8);
+  CHECK(lanes.front().first == lanes.back().first);
+  CHECK(lanes.front().first >= 16 + 5.3 * 19);
+  CHECK(lanes.front().second / lanes.back().second == Approx(shorter.makespan / longer.makespan).epsilon(1e-3));
+}
+
 TEST_CASE("a chart has a lane per rank, a box per computation and the bubble in its title", "[schedule]") {
   const std::string svg = timeline_svg(timeline_of("1F1B", {4, 1, 8}), {"1F1B", false});
   check_well_formed(svg);
