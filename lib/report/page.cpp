@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -39,12 +40,12 @@ constexpr const char* kStyle = R"(
 @media (prefers-color-scheme:dark){:root{--surface:#1a1a19;--ink:#fff;--soft:#c3c2b7;--grid:#383835;--card:#222221;
 --s0:#3987e5;--s1:#d95926;--s2:#199e70;--s3:#c98500;--s4:#d55181;--s5:#008300;--s6:#9085e9;--s7:#e66767}}
 *{box-sizing:border-box}body{margin:0 auto;max-width:1200px;padding:16px;background:var(--surface);color:var(--ink);
-font:15px/1.45 system-ui,sans-serif}h1{font-size:1.35rem;margin:.2em 0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6em 0 .5em}
+font:15px/1.45 system-ui,sans-serif}h1{font-size:1.35rem;margin:.2em 0;overflow-wrap:anywhere}h1.run{margin-top:2em}h2{font-size:1.1rem;margin:1.6em 0 .5em}
 h3{font-size:.95rem;margin:1em 0 .3em}p{margin:.3em 0;color:var(--soft)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:8px}.tile{background:var(--card);
 border:1px solid var(--grid);border-radius:8px;padding:8px 12px}.tile b{display:block;font-size:1.3rem}.tile span{color:var(--soft);font-size:.8rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:20px}
-figure{margin:0;min-width:0}figcaption{font-weight:600;font-size:.9rem;margin-bottom:4px}
+figure{margin:0;min-width:0}figure.lanes,.bars{margin-bottom:16px}figcaption{font-weight:600;font-size:.9rem;margin-bottom:4px}
 .plot{position:relative;height:220px;margin:6px 10px 26px 58px}.plot svg{width:100%;height:100%;overflow:visible;display:block}
 .plot span{position:absolute;font-size:11px;color:var(--soft);font-variant-numeric:tabular-nums;white-space:nowrap}
 .y{right:calc(100% + 6px);transform:translateY(-50%)}.x{top:calc(100% + 5px);transform:translateX(-50%)}
@@ -61,9 +62,11 @@ border-radius:2px;margin-right:5px;vertical-align:middle;background:var(--c)}.ke
 .lane{display:grid;grid-template-columns:54px 1fr 50px;align-items:center;gap:6px;font-size:12px;color:var(--soft)}
 .lane svg{width:100%;height:20px;background:var(--grid);border-radius:3px;margin:1px 0}.lane span:last-child{text-align:right}
 .lane.rank{grid-template-columns:70px 1fr 50px}.slow{color:var(--s7)}
-.scroll{overflow-x:auto}.events td:nth-child(-n+3){white-space:nowrap}table{border-collapse:collapse;font-size:13px;width:100%}th{text-align:left;color:var(--soft);font-weight:600}
-th,td{padding:4px 10px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:anywhere}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.scroll{overflow-x:auto}.events td:nth-child(-n+3){white-space:nowrap}.events td:last-child{overflow-wrap:anywhere}.said{white-space:pre-wrap}table{border-collapse:collapse;font-size:13px;width:100%}th{text-align:left;color:var(--soft);font-weight:600}
+th,td{padding:4px 10px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:break-word}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 pre{font-size:12px;overflow-x:auto;background:var(--card);border:1px solid var(--grid);border-radius:8px;padding:8px}summary{cursor:pointer}
+@media (max-width:600px){.events th{display:none}.events td{display:inline-block;border:0;padding:4px 10px 0 0}
+.events td:last-child{display:block;padding:0 0 4px;border-bottom:1px solid var(--grid);overflow-wrap:break-word}}
 footer{margin-top:2em;color:var(--soft);font-size:12px}
 )";
 
@@ -175,16 +178,33 @@ std::string charts(const std::vector<RunFiles>& runs) {
   return out + "</div>\n";
 }
 
+/// "01-31 23:59:58" of an ISO 8601 time; anything else as it is.
+std::string short_time(const std::string& iso) {
+  const bool usual = iso.size() >= 19 && iso[4] == '-' && iso[10] == 'T' && iso[13] == ':';
+  return usual ? iso.substr(5, 5) + " " + iso.substr(11, 8) : iso;
+}
+
+/// A field of an event: seconds and bytes with their unit.
+std::string field_text(const std::string& name, const std::string& value) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < 0) return value;
+  if (name == "seconds" || name.ends_with("_seconds")) return format_seconds(number);
+  return name == "bytes" || name.ends_with("_bytes") ? format_bytes(number) : value;
+}
+
 std::string events(const RunFiles& run) {
   if (run.events.empty()) return "";
   std::string rows;
   for (const auto& event : run.events) {
     std::string more;
     for (const auto& [name, value] : event.fields)
-      more += fmt::format("{}{}: {}", more.empty() ? "" : "; ", name, value);
-    rows += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td>{}</td><td>{}{}{}</td></tr>\n", escaped(event.time),
-                        event.step >= 0 ? std::to_string(event.step) : "", escaped(event.event), escaped(event.message),
-                        more.empty() ? "" : "<br>", escaped(more));
+      more += fmt::format("{}{}: {}", more.empty() ? "" : "; ", name, field_text(name, value));
+    rows += fmt::format(
+        "<tr><td title=\"{}\">{}</td><td class=\"n\">{}</td><td>{}</td><td><span "
+        "class=\"said\">{}</span>{}{}</td></tr>\n",
+        escaped(event.time), escaped(short_time(event.time)), event.step >= 0 ? std::to_string(event.step) : "",
+        escaped(event.event), escaped(event.message), more.empty() ? "" : "<br>", escaped(more));
   }
   return "<h2>Events</h2>\n<div class=\"scroll\"><table class=\"events\"><tr><th>time</th><th class=\"n\">step</th>"
          "<th>event</th><th>what</th></tr>\n" +
@@ -259,7 +279,7 @@ std::string to_page(const std::vector<RunFiles>& runs) {
   out += "<h2>Steps</h2>\n" + charts(runs);
   for (const auto& run : runs) {
     const auto rest = estimate(run) + rank_phases_html(run) + time_lines(run) + events(run) + recipes(run);
-    if (runs.size() > 1 && !rest.empty()) out += fmt::format("<h1>{}</h1>\n", escaped(run.name));
+    if (runs.size() > 1 && !rest.empty()) out += fmt::format("<h1 class=\"run\">{}</h1>\n", escaped(run.name));
     out += rest;
   }
   return out + fmt::format(

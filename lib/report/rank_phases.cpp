@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/bytes.h"
 #include "base/median.h"
 #include "report/chart.h"
 #include "report/html.h"
@@ -32,6 +33,15 @@ double mean_of(const Column& column) {
     ++count;
   }
   return count > 0 ? total / static_cast<double>(count) : 0;
+}
+
+/// The greatest finite value; 0 if there is none.
+double most_of(const std::vector<Column>& ranks) {
+  double out = 0;
+  for (const auto& rank : ranks)
+    for (const double value : rank.values)
+      if (std::isfinite(value)) out = std::max(out, value);
+  return out;
 }
 
 double own_work(const RankColumns& columns, std::size_t rank) {
@@ -83,14 +93,15 @@ std::string rank_bars(const RankColumns& columns, const std::map<std::size_t, st
   for (std::size_t phase = 0; phase < kRankPhases.size(); ++phase)
     out += fmt::format(R"(<span class="key c{}">{}</span>)", kPhaseColors[phase], kRankPhases[phase].title);
   out += slow.empty() ? "</p>\n" : "<span>&#9650; was named as slow</span></p>\n";
+  out += "<div class=\"bars\">\n";
   for (const auto rank : ranks) {
     double at = 0;
     std::string pieces;
     for (std::size_t phase = 0; phase < kRankPhases.size(); ++phase) {
       const double seconds = mean_of(columns[phase][rank]), wide = kBarWide * seconds / longest;
-      pieces += fmt::format(
-          R"(<rect class="b{}" x="{:.1f}" width="{:.1f}" height="{:.0f}"><title>{}: {:.4g} s</title></rect>)",
-          kPhaseColors[phase], at, wide, kBarHigh, kRankPhases[phase].title, seconds);
+      pieces +=
+          fmt::format(R"(<rect class="b{}" x="{:.1f}" width="{:.1f}" height="{:.0f}"><title>{}: {}</title></rect>)",
+                      kPhaseColors[phase], at, wide, kBarHigh, kRankPhases[phase].title, format_seconds(seconds));
       at += wide;
     }
     const auto found = slow.find(rank);
@@ -99,8 +110,9 @@ std::string rank_bars(const RankColumns& columns, const std::map<std::size_t, st
     out += fmt::format(
         "<div class=\"lane rank\"><span>rank {}{}</span><svg viewBox=\"0 0 {:.0f} {:.0f}\" "
         "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"rank {}\">{}</svg><span>{}</span></div>\n",
-        rank, mark, kBarWide, kBarHigh, rank, pieces, short_number(longest * at / kBarWide));
+        rank, mark, kBarWide, kBarHigh, rank, pieces, format_seconds(longest * at / kBarWide));
   }
+  out += "</div>\n";
   if (ranks.size() < columns[0].size())
     out += fmt::format("<p>{} of {} ranks: those that work longest.</p>\n", ranks.size(), columns[0].size());
   return out;
@@ -146,30 +158,39 @@ RankColumns read_ranks(const std::filesystem::path& path) {
 }
 
 std::string rank_phases_html(const RunFiles& run) {
+  if (run.ranks[0].empty()) return "";
   const auto& columns = run.ranks;
-  if (columns[0].empty()) return "";
   const auto slow = slow_ranks(run);
   const auto ranks = chosen(columns, slow, kLines);
   std::vector<Mark> marks;
   for (const auto& event : run.events)
     if (event.event == "slow-rank" && event.step >= 0) marks.push_back({event.step, event.message});
-  std::string out =
-      "<h2>Ranks</h2>\n<p>Seconds per step by phase and rank, averaged over the run; then each "
-      "phase over the steps.</p>\n" +
-      rank_bars(columns, slow) + "<div class=\"charts\">\n";
+  // Two records make a line, but show no course.
+  const bool has_course = columns[0][0].steps.size() > 2;
+  std::string out = fmt::format("<h2>Ranks</h2>\n<p>Time per step by phase and rank, averaged over the run{}.</p>\n",
+                                has_course ? "; then each phase over the steps" : "");
+  out += rank_bars(columns, slow);
+  if (!has_course) return out;
+  out += "<div class=\"charts\">\n";
   for (std::size_t phase = 0; phase < kRankPhases.size(); ++phase) {
+    // An axis that would read 8e-05 is in milliseconds.
+    const bool small = most_of(columns[phase]) < 0.1;
+    auto shown = columns[phase];
+    if (small)
+      for (auto& column : shown)
+        for (double& value : column.values) value *= 1000;
     Chart chart{.key = fmt::format("ranks.{}", kRankPhases[phase].key),
-                .title = fmt::format("{}, seconds per step", kRankPhases[phase].title),
+                .title = fmt::format("{}, {} per step", kRankPhases[phase].title, small ? "ms" : "seconds"),
                 .marks = marks,
                 .buckets = kLineBuckets};
-    const auto median_column = median_of(columns[phase]);
+    const auto median_column = median_of(shown);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const auto found = slow.find(ranks[i]);
       const auto name = fmt::format("rank {}{}", ranks[i], found == slow.end() ? "" : " (" + found->second + ")");
-      chart.series.push_back({name, static_cast<int>(i), &columns[phase][ranks[i]]});
+      chart.series.push_back({name, static_cast<int>(i), &shown[ranks[i]]});
     }
-    if (ranks.size() < columns[phase].size())
-      chart.series.push_back({fmt::format("median of {} ranks", columns[phase].size()), 7, &median_column});
+    if (ranks.size() < shown.size())
+      chart.series.push_back({fmt::format("median of {} ranks", shown.size()), 7, &median_column});
     out += to_html(chart);
   }
   return out + "</div>\n";

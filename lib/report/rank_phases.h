@@ -30,7 +30,8 @@ using RankColumns = std::array<std::vector<Column>, kRankPhases.size()>;
 /// Empty lists if there is no such file. Columns of ranks that are gone after a restart end there.
 RankColumns read_ranks(const std::filesystem::path& file);
 
-/// One bar per rank and one chart per phase; ranks that were reported as slow are marked. Empty if there is no data.
+/// One bar per rank and, beyond two records, one chart per phase; ranks that were reported as slow are marked. Empty if
+/// there is no data.
 std::string rank_phases_html(const RunFiles& run);
 
 }  // namespace automodel::report

@@ -99,6 +99,24 @@ TEST_CASE("a report page shows a run's data and loads nothing from outside") {
   CHECK(count(page, "<script>") == 1);
 }
 
+TEST_CASE("a report keeps a sample's lines and gives seconds, bytes and times in the units of people") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 5);
+  folder.write(
+      "run/events.jsonl",
+      "{\"event\": \"sample\", \"timestamp\": \"2026-01-31T23:59:58.123Z\", \"step\": 3, \"message\": "
+      "\"one\\ntwo\"}\n{\"event\": \"checkpoint\", \"step\": 4, \"seconds\": 0.270599261, \"bytes\": 37782760, "
+      "\"message\": \"saved\", \"reason\": \"7x\"}\n");
+  const auto page = to_page({read_run(folder.path() / "run")});
+  CHECK(count(page, "<span class=\"said\">one\ntwo</span>") == 1);
+  CHECK(page.find(".said{white-space:pre-wrap}") != std::string::npos);
+  CHECK(count(page, "<td title=\"2026-01-31T23:59:58.123Z\">01-31 23:59:58</td>") == 1);
+  CHECK(page.find("seconds: 271 ms") != std::string::npos);
+  CHECK(page.find("bytes: 36.0 MiB") != std::string::npos);
+  CHECK(page.find("reason: 7x") != std::string::npos);
+  CHECK(page.find("@media (max-width:600px)") != std::string::npos);
+}
+
 /// Times of `ranks` ranks; rank 1 computes twice as long and is reported as slow. The last line is cut off.
 void write_ranks(const test::TemporaryFolder& folder, const std::string& name, int records, int ranks) {
   std::string lines;
@@ -137,6 +155,21 @@ TEST_CASE("a report shows bars and lines per rank and phase, and marks slow rank
   CHECK(count(page, "rank 1 (slow: &lt;b&gt;, compute)</span>") == 5);
   CHECK(count(page, "<title>rank 1 is slow</title>") == 5);
   CHECK(page.find("median of") == std::string::npos);
+}
+
+TEST_CASE("two records of ranks are bars without charts, and short phases are in milliseconds") {
+  test::TemporaryFolder folder;
+  write_run(folder, "run", 40);
+  write_ranks(folder, "run", 2, 2);
+  const auto bars = to_page({read_run(folder.path() / "run")});
+  CHECK(count(bars, "class=\"lane rank\"") == 2);
+  CHECK(count(bars, "data-key=\"ranks.") == 0);
+  CHECK(bars.find("<title>Optimizer: 40.0 ms</title>") != std::string::npos);
+  write_ranks(folder, "run", 3, 2);
+  const auto page = to_page({read_run(folder.path() / "run")});
+  CHECK(count(page, "data-key=\"ranks.") == 5);
+  CHECK(page.find("<figcaption>Optimizer, ms per step</figcaption>") != std::string::npos);
+  CHECK(page.find("<figcaption>Forward and backward passes, seconds per step</figcaption>") != std::string::npos);
 }
 
 TEST_CASE("a report on a thousand ranks shows slow ranks, the slowest bars and the median") {
