@@ -10,6 +10,7 @@
 #include "arch/counts.h"
 #include "base/bytes.h"
 #include "config/recipe_change.h"
+#include "config/rewritten.h"
 #include "estimate/coarse_cost.h"
 
 namespace automodel::estimate {
@@ -474,7 +475,7 @@ std::string apply_candidate(const config::LoadedRecipe& recipe, const Candidate&
   auto root = config::parse_yaml(recipe.text, recipe.path, problems);
   config::apply_overrides(root, recipe.overrides, problems);
   config::apply_overrides(root, candidate.overrides, problems);
-  return config::to_yaml(config::to_value(root));
+  return config::rewritten(recipe.text, config::to_value(root));
 }
 
 }  // namespace automodel::estimate

@@ -5,7 +5,9 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "config/node.h"
 #include "config/reference.h"
+#include "config/rewritten.h"
 
 namespace automodel::config {
 namespace {
@@ -342,6 +344,43 @@ TEST_CASE("keys that contradict each other are refused", "[config]") {
   CHECK(shown(read(kModel + "checkpoint: {resume: never, restore_from: LATEST}\n")) ==
         std::vector<std::string>{"2:14 bad-value checkpoint.resume"});
   CHECK(read(kModel + "checkpoint: {restore_from: LATEST}\n").problems.empty());
+}
+
+TEST_CASE("a recipe is written with other sections, and keeps its comments", "[config]") {
+  const std::string text =
+      "# What this is for.\n"
+      "model: {name: a}  # the model\n"
+      "\n"
+      "# How the ranks share the work.\n"
+      "distributed:\n"
+      "  # stages\n"
+      "  pp_size: 2\n"
+      "# Not for long.\n"
+      "gone: 1\n"
+      "\"seed\": 7 # fixed";
+  Diagnostics problems;
+  auto value = to_value(parse_yaml(text, "r.yaml", problems));
+  CHECK(rewritten(text, value) == text + "\n");
+  value.map()->erase(value.map()->begin() + 2);
+  value.set("distributed", Value::Map{{"pp_size", Value(4)}});
+  value.set("optimizer", Value::Map{{"lr", Value(0.5)}});
+  CHECK(rewritten(text, value) ==
+        "# What this is for.\n"
+        "model: {name: a}  # the model\n"
+        "\n"
+        "# How the ranks share the work.\n"
+        "distributed:\n"
+        "  pp_size: 4\n"
+        "# Not for long.\n"
+        "\"seed\": 7 # fixed\n"
+        "optimizer:\n"
+        "  lr: 0.5\n");
+  // An anchor in a section that changes: nothing of the text can stay.
+  const std::string shared = "a: &x {b: 1}\nc: *x # the same\n";
+  auto other = to_value(parse_yaml(shared, "r.yaml", problems));
+  other.set("a", Value(2));
+  CHECK(rewritten(shared, other) == to_yaml(other));
+  CHECK(problems.empty());
 }
 
 }  // namespace automodel::config
