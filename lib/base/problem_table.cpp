@@ -106,7 +106,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Remove one of the two."},
     {"other-recipe", ExitCode::kBadInput,
      "`recipe` names a NeMo AutoModel class for something else: distillation, classification, diffusion, images, "
-     "retrieval, draft models.",
+     "retrieval, draft models. Or it names no class of NeMo AutoModel's for language models.",
      "The rest of the recipe is not read."},
     {"device-conflict", ExitCode::kOk,
      "*Warning.* `device: cpu` with a GPU's `hardware.profile`: dtypes, memory and time are those of this machine's "

@@ -221,8 +221,9 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   Node root = parse_yaml(loaded.text, path, loaded.problems);
   const bool broken = std::any_of(loaded.problems.begin(), loaded.problems.end(),
                                   [](const Diagnostic& d) { return d.id == "yaml-syntax"; });
-  if (broken || refuse_other_recipe(root, loaded.problems)) return loaded;
+  if (broken) return loaded;
   apply_overrides(root, overrides, loaded.problems);
+  if (refuse_other_recipe(root, loaded.problems)) return loaded;
   interpolate(root, environment, loaded.problems);
   apply_manager_class(root, loaded.problems);
   Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);

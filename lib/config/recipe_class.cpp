@@ -72,8 +72,18 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
     value = target == nullptr ? nullptr : &target->value;
   }
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
-  const auto purpose = other_purpose(value->text);
-  if (purpose.empty()) return false;
+  const auto& name = value->text;
+  const auto purpose = other_purpose(name);
+  const bool known =
+      name.find("NextTokenPrediction") != std::string::npos || name.find("recipes.llm.") != std::string::npos;
+  if (purpose.empty() && (known || value->is_null())) return false;
+  if (purpose.empty()) {
+    problems.add("other-recipe", "recipe")
+        .says("'{}' is not a recipe class of NeMo AutoModel for language models", name)
+        .hint("TrainFinetuneRecipeForNextTokenPrediction, or leave it out")
+        .at(value->where);
+    return true;
+  }
   problems.add("other-recipe", "recipe")
       .says("'{}' is for {}; only next-token prediction with language models is supported", value->text, purpose)
       .hint("this program cannot run it, also under another recipe class; NeMo AutoModel does")

@@ -239,6 +239,15 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
         "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})
     CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
+  const auto unknown = read("recipe: Foo\nnonsense: 1\n");
+  REQUIRE(unknown.problems.size() == 1);
+  CHECK(unknown.problems[0].message == "'Foo' is not a recipe class of NeMo AutoModel for language models");
+  // Also if the command line names it.
+  const std::vector<std::string> words = {"--recipe", "TrainBiEncoderRecipe"};
+  Diagnostics problems;
+  const auto given = read_recipe(kModel, "r.yaml", parse_overrides(words, problems), {});
+  REQUIRE(given.problems.size() == 1);
+  CHECK(given.problems[0].message.find("retrieval") != std::string::npos);
 }
 
 TEST_CASE("a dumped recipe reads back to the same recipe", "[config]") {
