@@ -96,7 +96,8 @@ void add_slurm_options(CLI::App& sub, Options& options) {
                  "File of shell commands that the job runs first (modules, environment)")
       ->type_name("FILE");
   sub.add_option("--job-name", options.job_name, "Job name (default: the recipe's name)")->type_name("NAME");
-  sub.add_option("--logs", options.logs, "Folder for the output of the ranks")->type_name("DIR")->capture_default_str();
+  sub.add_option("--logs", options.logs, "Folder for a log per rank (default: all in the job's own log)")
+      ->type_name("DIR");
   sub.add_option("--warning", options.warning, "Seconds before the end at which ranks save and stop")
       ->check(whole_number())
       ->capture_default_str();

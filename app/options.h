@@ -40,7 +40,7 @@ struct Options {
   // Slurm jobs.
   std::optional<int> nodes = {}, cpus_per_rank = {};
   int warning = 300;  ///< seconds
-  std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = "logs";
+  std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = {};
   std::string launcher = "srun", preamble = {}, program = {};
   std::vector<std::string> mounts = {};
   std::string shell = {};

@@ -147,14 +147,14 @@ void check_words(const Options& options) {
   check("--job-name", options.job_name);
   check("--logs", options.logs);
   if (!options.mounts.empty() && options.container.empty())
-    throw wrong_words("--mount needs a container", "add --container IMAGE, or leave --mount out");
+    throw wrong_words("--mount needs a container", "add '--container IMAGE', or leave --mount out");
   if (!options.container.empty() && options.launcher == "mpirun")
-    throw wrong_words("--container needs srun (pyxis)", "leave --launcher mpirun out");
+    throw wrong_words("--container needs srun (pyxis)", "leave '--launcher mpirun' out");
   if (!options.container.empty() && options.max_restarts.value_or(0) > 0)
     throw wrong_words("--max-restarts starts ranks from the job's script, which runs outside the container",
                       "leave --max-restarts out (a job that ends is requeued), or leave --container out");
   if (options.min_ranks && options.launcher == "mpirun")
-    throw wrong_words("--min-ranks needs srun to find the remaining nodes", "leave --launcher mpirun out");
+    throw wrong_words("--min-ranks needs srun to find the remaining nodes", "leave '--launcher mpirun' out");
 }
 
 }  // namespace
@@ -199,7 +199,10 @@ int run_slurm(const Options& options) {
       options.container.empty() ? options.max_restarts.value_or(faults.max_restarts()) : 0;  // no supervisor inside
   const bool srun = options.launcher == "srun";
   const auto least = options.min_ranks ? options.min_ranks : srun ? faults.min_ranks() : std::nullopt;
-  if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add --max-restarts N");
+  if (restarts > 0 && !options.logs.empty())
+    throw wrong_words("with restarts all output is in the job's own log, which says why ranks ended",
+                      "leave --logs out");
+  if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add '--max-restarts N'");
   if (least && restarts > 0 && *least > request.world_size.value())
     throw wrong_words(fmt::format("--min-ranks {} is more than the job's {} ranks", *least, *request.world_size),
                       "at most nodes x ranks per node");

@@ -63,13 +63,14 @@ std::string srun_words(const SlurmJob& job) {
   if (!job.container.empty())
     out += fmt::format(" --container-image={} --container-mounts=\"$PWD:$PWD\"{} --container-workdir=\"$PWD\"",
                        shell_quoted(job.container), mounts_of(job));
+  if (job.logs.empty()) return out;
   return out + fmt::format(" --open-mode=append --output={}/%x-%j-%t.log", shell_quoted(job.logs));
 }
 
 std::string mpirun_words(const SlurmJob& job) {
   auto out = fmt::format("mpirun -np {} --map-by ppr:{}:node --bind-to {}", job.nodes * job.ranks_per_node,
                          job.ranks_per_node, job.gpus_per_node > 0 ? "numa" : "core");
-  if (job.max_restarts > 0) return out;
+  if (job.max_restarts > 0 || job.logs.empty()) return out;
   return out + fmt::format(" --output-filename {}/\"$SLURM_JOB_NAME-$SLURM_JOB_ID\"", shell_quoted(job.logs));
 }
 
@@ -155,7 +156,7 @@ std::string slurm_script(const SlurmJob& job) {
   if (!job.preamble.empty())
     out += fmt::format("\n# From --preamble.\n{}{}", job.preamble, job.preamble.ends_with('\n') ? "" : "\n");
   out += "\nset -u\n";
-  out += fmt::format("mkdir -p {}\n", shell_quoted(job.logs));
+  if (!job.logs.empty()) out += fmt::format("mkdir -p {}\n", shell_quoted(job.logs));
   out += "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n";
   out += "echo \"$(date) job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}, on $SLURM_JOB_NODELIST\"\n\n";
   if (srun) out += kChooseMpi;

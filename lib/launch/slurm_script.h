@@ -25,7 +25,7 @@ struct SlurmJob {
   std::vector<std::string> mounts =
       {};                     ///< folders that the container sees: "/a" or "/a:/inside"; added to the job's own
   std::string preamble = {};  ///< shell commands before anything is started
-  std::string logs = "logs";  ///< folder
+  std::string logs = {};      ///< folder for a file per rank; empty: all output in the job's own file
   int warning_seconds = 300;  ///< how long before the time limit the ranks are told to save and stop
   SlurmLauncher launcher = SlurmLauncher::kSrun;
   int max_restarts = 0;               ///< within the allocation, without requeueing
@@ -37,9 +37,9 @@ struct SlurmJob {
 
 /// Returns the script. SIGUSR1 reaches every rank `warning_seconds` before the time limit and ends the run with exit
 /// code 10 after a checkpoint; the script then requeues the job. SIGTERM from a preemption ends the run the same way,
-/// but Slurm requeues the job itself. Under srun each rank's output goes to its own file, named after job and rank;
-/// mpirun creates a folder of such files. With restarts all output goes to the job's own file, since the supervisor
-/// reads there why ranks ended.
+/// but Slurm requeues the job itself. All output goes to the job's own file; with `logs`, each rank's to its own (srun:
+/// named after job and rank; mpirun: in a folder of the job's), except with restarts, since the supervisor reads there
+/// why ranks ended.
 std::string slurm_script(const SlurmJob& job);
 
 /// Slurm may send the warning up to this much earlier than requested (sbatch --signal), in seconds.

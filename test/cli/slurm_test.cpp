@@ -50,4 +50,18 @@ TEST_CASE("slurm refuses a time limit that leaves no time to train before the wa
   CHECK(script("--time 5 --warning 60").code == 0);
 }
 
+TEST_CASE("a job's output is in its own log, and per rank on request", "[cli]") {
+  const auto one = script("");
+  CHECK(one.out.find("#SBATCH --output=%x-%j.log\n") != std::string::npos);
+  CHECK(one.out.find("mkdir") == std::string::npos);
+  CHECK(one.out.find("%t") == std::string::npos);
+  const auto many = script("--logs out");
+  CHECK(many.out.find("mkdir -p out\n") != std::string::npos);
+  CHECK(many.out.find("--output=out/%x-%j-%t.log") != std::string::npos);
+  CHECK(script("--logs out --launcher mpirun").out.find("--output-filename out/") != std::string::npos);
+  const auto refused = script("--logs out --max-restarts 3");
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("help: leave --logs out") != std::string::npos);
+}
+
 }  // namespace automodel
