@@ -90,7 +90,7 @@ int list(const Options& options) {
                text(line.state.val_loss), format_bytes(static_cast<double>(line.bytes)),
                std::to_string(line.state.ranks), line.complete ? line.marks : "not complete"});
   }
-  out(options.json ? config::to_json(Value(std::move(items)), 2) + "\n" : table.text());
+  options.json ? out(config::to_json(Value(std::move(items)), 2) + "\n") : say(table.text());
   return static_cast<int>(ExitCode::kOk);
 }
 
@@ -127,14 +127,14 @@ void check_checkpoint_options(const Options& options) {
   const bool exports = options.action == "export";
   if (!exports && (!options.output.empty() || !options.dtype.empty() || !options.base.empty() || options.merge))
     throw wrong_words(fmt::format("{} takes one folder, without --dtype, --merge or --base", options.action),
-                      "automodel checkpoint export DIR NEW_FOLDER [--dtype T] [--merge [--base DIR]]");
+                      "for example 'automodel checkpoint export DIR NEW_FOLDER --merge --base DIR'");
   if (exports && !options.base.empty() && !options.merge)
     throw wrong_words("--base names the base model for --merge", "add --merge, or leave --base out");
 }
 
 int export_folder(const Options& options) {
   if (options.output.empty())
-    throw wrong_words("export needs a second folder", "automodel checkpoint export DIR NEW_FOLDER");
+    throw wrong_words("export needs a second folder", "for example 'automodel checkpoint export DIR NEW_FOLDER'");
   checkpoint::ExportOptions wanted{.merge = options.merge, .base = options.base};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype(options.dtype);

@@ -9,9 +9,11 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/spelling.h"
+#include "base/terminal.h"
 #include "base/version.h"
 #include "config/reference.h"
 #include "option_checks.h"
@@ -24,11 +26,18 @@ namespace {
 constexpr const char* kFooter =
     "Overrides change keys of the recipe: --a.b.c VALUE, --a.b.c=VALUE or a.b.c=VALUE; the last one wins.\n\n"
     "Exit codes:\n"
-    "  0  ok                                        10  stopped by a signal; run again to resume\n"
-    "  2  bad recipe, command line or input file    11  loss or gradient not finite\n"
-    "  3  plan refused: cannot run or does not fit  12  a rank hung\n"
-    "  4  environment: MPI, GPU, files, permissions 13  checkpoint could not be written or read\n"
-    "                                               70  a defect of this program\n";
+    "   0  ok\n"
+    "   2  bad recipe, command line or input file\n"
+    "   3  plan refused: cannot run or does not fit\n"
+    "   4  environment: MPI, GPU, files, permissions\n"
+    "  10  stopped by a signal; run again to resume\n"
+    "  11  loss or gradient not finite\n"
+    "  12  a rank hung\n"
+    "  13  a checkpoint could not be written or read\n"
+    "  70  a defect of this program\n";
+
+/// Of help that is not read at a terminal.
+constexpr int kHelpColumns = 80;
 
 /// CLI11's help with the usage text from the table of commands, and with readable types.
 class Help : public CLI::Formatter {
@@ -47,6 +56,12 @@ class Help : public CLI::Formatter {
     if (const auto values = words_of(*option); !values.empty()) return " " + CLI::detail::join(values, "|");
     if (option->get_positional() || type.empty()) return "";
     return " " + (type.starts_with("INT") ? "N" : type.substr(0, type.find(':')));
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const auto value = option->get_default_str();
+    const auto doc = option->get_description();
+    return value.empty() || doc.find("default:") != std::string::npos ? doc
+                                                                      : fmt::format("{} (default: {})", doc, value);
   }
 
  private:
@@ -134,7 +149,8 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
                  "Hugging Face folder")
       ->required()
       ->check(one_of({"ls", "verify", "export"}));
-  sub.add_option("DIR", options.folder, "A checkpoint, or a folder of checkpoints")->required();
+  sub.add_option("DIR", options.folder, "A checkpoint (RUN/LOWEST_VAL: the best one), or a folder of checkpoints")
+      ->required();
   sub.add_option("OUTPUT", options.output, "export: the new folder");
   sub.add_option("--dtype", options.dtype, "export: dtype of the weights (default: as stored)")->type_name("DTYPE");
   sub.add_flag("--merge", options.merge, "export: merge LoRA adapters into their base model");
@@ -164,7 +180,10 @@ void add_schedule_options(CLI::App& sub, Options& options) {
 }
 
 void add_generate_options(CLI::App& sub, Options& options) {
-  sub.add_option("DIR", options.folder, "Checkpoint, folder of checkpoints, export, or Hugging Face folder")
+  sub.add_option(
+         "DIR", options.folder,
+         "Checkpoint (RUN/LOWEST_VAL: the best one), folder of checkpoints (its newest), export, or Hugging Face "
+         "folder")
       ->required();
   sub.add_option("--prompt", options.prompts, "Text to continue; may be repeated (default: standard input)")
       ->expected(1)
@@ -410,8 +429,12 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   std::reverse(words.begin(), words.end());  // CLI11 consumes them from the back
   try {
     app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    const int columns = terminal_columns(STDOUT_FILENO);
+    out(folded(app.help(), columns > 0 ? columns : kHelpColumns));
+    return code(ExitCode::kOk);
   } catch (const CLI::Success& success) {
-    return app.exit(success);  // help, version
+    return app.exit(success);  // version
   } catch (const CLI::ParseError& error) {
     const auto said = [&](const CLI::App* sub) { return sub->parsed(); };
     const auto sub = std::ranges::find_if(subs, said);

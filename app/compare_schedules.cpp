@@ -64,32 +64,30 @@ Row plan_with(const config::LoadedRecipe& loaded, const estimate::PlanRequest& r
 }
 
 std::string text_of(const std::vector<Row>& rows) {
-  TextTable table({"schedule", "stages/rank", "step", "tokens/s", "bubble", "in flight", "peak memory", ""});
+  TextTable table({"schedule", "step", "tokens/s", "bubble", "in flight", "memory", ""});
+  std::string refused;
   for (const auto& row : rows) {
+    const auto name = row.stages_per_rank == 1 ? row.name : fmt::format("{} x{}", row.name, row.stages_per_rank);
     if (!row.plan) {
-      table.add({row.name, std::to_string(row.stages_per_rank), "", "", "", "", "", row.problem});
+      refused += fmt::format("  {}: {}\n", name, row.problem);
       continue;
     }
     const auto& plan = *row.plan;
-    std::vector<std::string> cells = {row.name,
-                                      std::to_string(row.stages_per_rank),
-                                      "",
-                                      "",
+    std::vector<std::string> cells = {name, "", "",
                                       fmt::format("{:.1f}%", 100 * plan.pipeline->timeline.bubble_fraction),
-                                      std::to_string(in_flight(plan)),
-                                      "",
-                                      ""};
+                                      std::to_string(in_flight(plan))};
     if (plan.estimate) {
       const auto& memory = plan.estimate->memory;
-      cells[2] = format_seconds(plan.estimate->time.step);
-      cells[3] = format_count(plan.estimate->time.tokens_per_second);
-      cells[4] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
-      cells[6] = format_bytes(memory.peak());
-      if (memory.fit == estimate::Fit::kDoesNotFit) cells[7] = "does not fit";
+      cells[1] = format_seconds(plan.estimate->time.step);
+      cells[2] = format_count(plan.estimate->time.tokens_per_second);
+      cells[3] = fmt::format("{:.1f}%", 100 * plan.estimate->time.bubble);
+      cells.push_back(format_bytes(memory.peak()));
+      if (memory.fit == estimate::Fit::kDoesNotFit) cells.emplace_back("does not fit");
     }
     table.add(std::move(cells));
   }
-  return table.text();
+  return table.text() + "  x2: two stages per rank; in flight: microbatches whose activations a rank holds at once\n" +
+         (refused.empty() ? "" : "refused\n" + refused);
 }
 
 std::string json_of(const std::vector<Row>& rows) {
@@ -142,7 +140,7 @@ int compare_schedules(const Options& options, const config::LoadedRecipe& loaded
   if (!base.plan) return refuse(base.problems, loaded, options.json);
   if (!base.plan->pipelined || !base.plan->pipeline)
     throw wrong_words("--compare-schedules compares pipeline schedules, and this recipe has no pipeline",
-                      "add one: --distributed.pp_size 4");
+                      "add one: '--distributed.pp_size 4'");
   request.world_size = base.plan->mesh.world_size();
   std::vector<Row> rows;
   for (const auto& generator : schedule::generators()) {
@@ -154,7 +152,7 @@ int compare_schedules(const Options& options, const config::LoadedRecipe& loaded
     return std::pair(!a.plan, a.step()) < std::pair(!b.plan, b.step());
   });
   if (!options.timeline.empty()) write_file(options.timeline, draw(rows));
-  out(options.json ? json_of(rows) : text_of(rows));
+  options.json ? out(json_of(rows)) : say(text_of(rows));
   return code(ExitCode::kOk);
 }
 

@@ -51,7 +51,7 @@ int run_doctor(const Options& options) {
     return launch::watch_ranks(job).code;
   }
   const auto findings = launch::examine();
-  out(options.json ? to_json(findings) : to_text(findings));
+  options.json ? out(to_json(findings)) : say(to_text(findings));
   const bool sick = std::any_of(findings.begin(), findings.end(),
                                 [](const auto& finding) { return finding.health == launch::Health::kBad; });
   return code(sick ? ExitCode::kEnvironment : ExitCode::kOk);

@@ -45,8 +45,7 @@ AfterLoss row_for(const config::LoadedRecipe& loaded, const estimate::PlanReques
 }
 
 std::string table_of_losses(const std::vector<AfterLoss>& rows, const estimate::EstimatedPlan& whole, int per_host) {
-  TextTable table(
-      {"lost hosts", "ranks left", "ranks used", "dp", "accumulation", "step", "slower", "peak memory", ""});
+  TextTable table({"lost", "ranks left", "used", "dp", "accumulation", "step", "slower", "memory", ""});
   std::string others;
   for (const auto& row : rows) {
     if (!row.plan) {
@@ -62,8 +61,8 @@ std::string table_of_losses(const std::vector<AfterLoss>& rows, const estimate::
                timed ? format_bytes(row.peak()) : "", row.fits()});
     if (row.words.size() > 1) others += fmt::format("  {} ranks: {}\n", row.ranks, fmt::join(row.words, " "));
   }
-  return fmt::format("{} ranks on {} hosts of {}; the global batch stays at {} sequences\n", whole.mesh.world_size(),
-                     whole.mesh.world_size() / per_host, per_host, whole.batch.global) +
+  return fmt::format("{} ranks on {} hosts of {}; the global batch stays at {} sequences; lost: hosts\n",
+                     whole.mesh.world_size(), whole.mesh.world_size() / per_host, per_host, whole.batch.global) +
          table.text() +
          (others.empty() ? "" : "meshes that differ from the recipe's in more than dp_size:\n" + others) +
          "  train --max-restarts N --min-ranks M continues this way automatically; by hand: --distributed.dp_size DP\n";
@@ -118,7 +117,7 @@ int plan_failures(const Options& options, const config::LoadedRecipe& loaded, es
   std::vector<AfterLoss> rows;
   for (int lost = 1; lost <= std::min(kMostLost, world / per_host - 1); ++lost)
     rows.push_back(row_for(loaded, request, whole, lost, world - lost * per_host));
-  out(options.json ? json_of_losses(rows, whole) : table_of_losses(rows, whole, per_host));
+  options.json ? out(json_of_losses(rows, whole)) : say(table_of_losses(rows, whole, per_host));
   return code(ExitCode::kOk);
 }
 

@@ -51,13 +51,13 @@ Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
   if (memory.fit == estimate::Fit::kUnknown)
     return {Diagnostic{"memory-unknown"}
                 .says("the memory of the device is not known")
-                .hint("give --memory 80GiB or hardware.profile")
+                .hint("give '--memory 80GiB' or hardware.profile")
                 .of("hardware.memory")};
   if (memory.fit != estimate::Fit::kDoesNotFit) return {};
   return {{"does-not-fit",
            fmt::format("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank,
                        format_bytes(rank.most().total()), estimate::name_of(rank.peak), format_bytes(*memory.capacity)),
-           "automodel plan RECIPE --search finds plans that fit",
+           "'automodel plan RECIPE --search' finds plans that fit",
            {},
            "hardware.memory"}};
 }
@@ -81,7 +81,7 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, estim
   }
   const auto result = estimate::search_plans(loaded, {.plan = request, .world_size = *request.world_size});
   if (!result.problems.empty()) return refuse(result.problems, loaded, options.json);
-  out(options.json ? estimate::to_json(result) + "\n" : estimate::to_text(result));
+  options.json ? out(estimate::to_json(result) + "\n") : say(estimate::to_text(result));
   if (result.best.empty()) return code(ExitCode::kRefused);
   if (options.apply.empty()) return code(ExitCode::kOk);
   const auto text = fmt::format("# {} with the fastest plan that a search found for {} ranks.\n{}", loaded.path,
@@ -142,7 +142,7 @@ void check_plan_options(const Options& options) {
     throw wrong_words("--apply writes the best plan of a search", "add --search, or leave --apply out");
   if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
     throw wrong_words("--search cannot be combined with --timeline, --trace or --actions",
-                      "write the best plan's recipe with --apply FILE.yaml, and plan that");
+                      "write the best plan to a recipe with '--apply FILE.yaml', and plan that");
   std::error_code error;
   if (!options.apply.empty() && std::filesystem::equivalent(options.apply, options.recipe, error))
     throw wrong_words(fmt::format("--apply would overwrite the recipe '{}'", options.recipe), "give another file");
@@ -156,7 +156,7 @@ int run_plan(const Options& given) {
   if (options.recipe.empty()) {
     if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
     const auto made = estimate::own_calibration(estimate::machine_name());
-    out(options.json ? estimate::to_json(made) : estimate::to_text(made));
+    options.json ? out(estimate::to_json(made)) : say(estimate::to_text(made));
     return code(ExitCode::kOk);
   }
   const auto loaded = load(options);
@@ -193,11 +193,14 @@ int run_plan(const Options& given) {
   const auto missing = check_files(options, plan, loaded);
   if (!missing.empty() && options.json) return refuse(missing, loaded, true);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
-  out(options.json ? report::to_json(plan, format) + "\n" : report::to_text(plan, format, detail));
+  options.json ? out(report::to_json(plan, format) + "\n") : say(report::to_text(plan, format, detail));
   if (!options.json && !options.verbose && plan.estimate)
-    out("more      --verbose: memory by rank and phase, FLOPs, traffic\n");
+    say(fmt::format("more      {}--verbose: memory by rank and phase, FLOPs, traffic\n",
+                    options.world_size || loaded.recipe.distributed->dp_size()
+                        ? ""
+                        : "--world-size N: more ranks than the recipe's sizes need; "));
   if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
-    out("files     not checked: the model is not on this machine\n");
+    say("files     not checked: the model is not on this machine\n");
   if (!missing.empty()) return refuse(missing, loaded, false);
   return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false);
 }

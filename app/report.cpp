@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "report/plan_json.h"
 
@@ -19,8 +21,12 @@ int code(ExitCode exit) {
 void out(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
+void say(const std::string& text) {
+  out(for_terminal(text, STDOUT_FILENO));
+}
 void err(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  const auto shown = for_terminal(text, STDERR_FILENO);
+  std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json) {
@@ -34,8 +40,9 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
     const auto line_end = text.find('\n');
     const auto excerpt =
         problem.where.file == recipe.path ? source_excerpt(recipe.text, problem.where.line, problem.where.column) : "";
-    err(text.substr(0, line_end) + "\n" + excerpt +
-        (line_end == std::string::npos ? "" : text.substr(line_end + 1) + "\n"));
+    err(text.substr(0, line_end) + "\n");
+    std::fwrite(excerpt.data(), 1, excerpt.size(), stderr);  // the caret stands under its column in an unbroken line
+    if (line_end != std::string::npos) err(text.substr(line_end + 1) + "\n");
   }
   err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", printable(recipe.path)));
   return exit;

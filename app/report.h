@@ -10,8 +10,11 @@
 namespace automodel::app {
 
 int code(ExitCode exit);
-/// To standard output and standard error.
+/// To standard output, as it is: for programs, and for text to copy.
 void out(const std::string& text);
+/// To standard output, for people: folded at the width of a terminal.
+void say(const std::string& text);
+/// To standard error, folded and coloured at a terminal.
 void err(const std::string& text);
 /// Prints problems as text with the lines they concern, or as JSON. Returns their exit code.
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json);

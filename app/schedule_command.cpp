@@ -136,8 +136,8 @@ bool names_file(const std::string& word) {
 
 /// Names and searches need both sizes; a file has its own.
 void require_sizes(const Options& options) {
-  if (!options.pipeline_ranks) throw wrong_words("--pp-size is required", "for example --pp-size 4");
-  if (!options.microbatches) throw wrong_words("--microbatches is required", "for example --microbatches 8");
+  if (!options.pipeline_ranks) throw wrong_words("--pp-size is required", "for example '--pp-size 4'");
+  if (!options.microbatches) throw wrong_words("--microbatches is required", "for example '--microbatches 8'");
 }
 
 PlacementStyle style_of(const Options& options) {
@@ -308,7 +308,7 @@ int run_schedule(const Options& options) {
   if (!options.timeline.empty())
     write_file(options.timeline, schedule::timeline_svg(timeline, {.title = chosen.name, .in_seconds = false}));
   if (!options.output.empty()) write_file(options.output, file_text(made, options.format));
-  out(options.json ? to_json(chosen, timeline, bound, peaks) : to_text(chosen, timeline, bound, peaks));
+  options.json ? out(to_json(chosen, timeline, bound, peaks)) : say(to_text(chosen, timeline, bound, peaks));
   return code(ExitCode::kOk);
 }
 

@@ -14,8 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#include <unistd.h>
+
 #include "base/error.h"
 #include "base/start_mark.h"
+#include "base/terminal.h"
 #include "comm/backends.h"
 #include "comm/ending.h"
 #include "comm/world.h"
@@ -62,7 +65,7 @@ bool started_by_launcher() {
 
 int load_cuda_half_alone() {
   if (const auto problem = load_cuda_half()) {
-    std::fputs(to_text(Diagnostics{*problem}).c_str(), stderr);
+    std::fputs(for_terminal(to_text(Diagnostics{*problem}), STDERR_FILENO).c_str(), stderr);
     return static_cast<int>(ExitCode::kEnvironment);
   }
   std::puts(cuda_half_versions().c_str());
@@ -151,7 +154,7 @@ int main(int argc, char** argv) {
       if (says_end) stream->add(metrics::end_event(code, ""));
     });
   } catch (const Error& error) {
-    std::fputs(error.what(), stderr);
+    std::fputs(for_terminal(error.what(), STDERR_FILENO).c_str(), stderr);
     return static_cast<int>(error.code());
   }
   return code;

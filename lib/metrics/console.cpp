@@ -1,39 +1,34 @@
 #include "metrics/console.h"
 
-#include <cstdlib>
+#include <algorithm>
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "metrics/write_all.h"
 
 namespace automodel::metrics {
 namespace {
 
+constexpr auto kStatusEvery = std::chrono::milliseconds(100);
 constexpr std::string_view kErase = "\r\033[K";  // to the first column, then clear to the end of the line
 
-/// Whether terminals of this kind can erase a line.
-bool draws() {
-  const char* kind = std::getenv("TERM");
-  return kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
-}
-/// Whether a bar can be drawn on this descriptor.
-bool is_terminal(int file) {
-  return isatty(file) == 1 && draws();
-}
-
-int columns_of(int file) {
-  winsize size{};
-  return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+/// `line` without as many of its last parts as do not fit a terminal of this width; the loss stays.
+std::string fitted(std::string line, int columns) {
+  while (columns > 0 && line.size() > static_cast<std::size_t>(columns)) {
+    const auto part = line.rfind(" | ");
+    if (part == std::string::npos || line.find("loss", part) != std::string::npos) break;
+    line.erase(part);
+  }
+  return line;
 }
 
 bool wants_bar(const ConsoleOptions& options) {
   // The launcher has seen the terminal; this rank writes to the launcher's pipe.
-  if (options.columns > 0) return options.progress.value_or(true) && draws();
-  if (options.progress) return *options.progress && is_terminal(options.bar);
-  return is_terminal(options.bar) && is_terminal(options.lines);
+  if (options.columns > 0) return options.progress.value_or(true) && knows_sequences();
+  if (options.progress) return *options.progress && takes_sequences(options.bar);
+  return takes_sequences(options.bar) && takes_sequences(options.lines);
 }
 
 }  // namespace
@@ -63,17 +58,33 @@ void Console::step(const StepRecord& record) {
   const std::lock_guard lock(mutex_);
   done_ = record.step + 1;
   pace_.add(record.timestamp);
-  write_line(step_line(record, options_.share));
+  write_line(fitted(step_line(record, options_.share), columns()));
 }
 
 void Console::validation(const ValidationRecord& record, std::string_view name) {
   const std::lock_guard lock(mutex_);
-  write_line(validation_line(record, name));
+  write_line(fitted(validation_line(record, name), columns()));
 }
 
 void Console::line(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  write_line(text);
+  const bool command = text.find("automodel ") != text.npos;  // to be copied as it is
+  write_line(command ? std::string(text) : folded(text, columns()));
+}
+
+void Console::status(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (!has_bar_ || now - status_at_ < kStatusEvery) return;
+  status_at_ = now;
+  erase();
+  const int width = (options_.columns > 0 ? options_.columns : terminal_columns(options_.bar)) - 1;
+  write_all(options_.bar, printable(text.substr(0, static_cast<std::size_t>(std::max(0, width)))));
+  drawn_ = true;
+}
+
+int Console::columns() const {
+  return options_.columns > 0 ? options_.columns : terminal_columns(options_.lines);
 }
 
 void Console::clear_bar() {
@@ -95,7 +106,7 @@ void Console::erase() {
 void Console::draw() {
   if (!has_bar_ || done_ >= options_.end_step) return;
   const std::string text = progress_line(done_, options_.end_step, pace_.seconds_per_step(),
-                                         options_.columns > 0 ? options_.columns : columns_of(options_.bar));
+                                         options_.columns > 0 ? options_.columns : terminal_columns(options_.bar));
   if (text.empty()) return;
   write_all(options_.bar, text);
   drawn_ = true;

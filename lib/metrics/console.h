@@ -1,6 +1,7 @@
 // The console output of a run: one line per step and, on a terminal, a progress bar below the lines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -39,7 +40,8 @@ struct ConsoleOptions {
 /// The bar never mixes with the lines: it is erased before each line and redrawn after it, with control characters that
 /// go only to the bar's descriptor. The cursor is never hidden or moved to another line and no terminal mode is
 /// changed, so there is nothing to restore if the run is killed; at the end the bar is erased. The width is queried on
-/// every redraw. Thread-safe.
+/// every redraw. Of a step's line that is wider than the terminal, the last parts are left out; a file has all of it.
+/// Thread-safe.
 class Console {
  public:
   explicit Console(const ConsoleOptions& options);
@@ -49,13 +51,17 @@ class Console {
 
   void step(const StepRecord& record);
   void validation(const ValidationRecord& record, std::string_view name = "default");
-  /// Prints any other line; `text` has no line break.
+  /// Prints any other line, folded at the width of a terminal unless it names a command; `text` has no line break.
   void line(std::string_view text);
+  /// Shows `text` in place of the bar until the next line, for work that prints nothing for long; at most ten times a
+  /// second. No bar, no text.
+  void status(std::string_view text);
   /// Erases the bar until the next line, for other writers to the terminal (log::set_before_line).
   void clear_bar();
 
  private:
   void write_line(std::string_view text);  ///< requires the lock
+  int columns() const;                     ///< of the terminal that lines go to; 0: none
   void erase();
   void draw();
 
@@ -64,6 +70,7 @@ class Console {
   bool has_bar_;
   bool drawn_ = false;
   std::int64_t done_ = 0;
+  std::chrono::steady_clock::time_point status_at_ = {};
   StepPace pace_;
 };
 

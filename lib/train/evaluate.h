@@ -16,8 +16,10 @@ struct Evaluation {
 };
 
 /// One pass over the set, without side effects on the model. `stops` is asked before each batch and ends the pass,
-/// whose result is then empty; it must answer the same on all ranks. Collective.
+/// whose result is then empty; it must answer the same on all ranks. `tell`, if any, hears how many global batches of
+/// how many are done. Collective.
 std::optional<Evaluation> evaluate(
-    Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops = [] { return false; });
+    Runtime& runtime, const data::Loader& loader, const std::function<bool()>& stops = [] { return false; },
+    const std::function<void(std::int64_t done, std::int64_t all)>& tell = {});
 
 }  // namespace automodel::train

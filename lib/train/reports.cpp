@@ -52,6 +52,10 @@ void Reports::line(const std::string& text) {
   if (console_) console_->line(text);
 }
 
+void Reports::status(const std::string& text) {
+  if (console_) console_->status(text);
+}
+
 void Reports::step(const metrics::StepRecord& record) {
   if (!console_) return;
   console_->step(record);

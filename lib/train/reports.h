@@ -32,6 +32,8 @@ class Reports {
   Reports& operator=(const Reports&) = delete;
 
   void line(const std::string& text);
+  /// On a terminal, in place of the bar until the next line.
+  void status(const std::string& text);
   void step(const metrics::StepRecord& record);
   /// `name`: name of the validation set; "default" for one without a name.
   void validation(const metrics::ValidationRecord& record, const std::string& name);

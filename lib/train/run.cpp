@@ -242,7 +242,11 @@ class Run {
   std::optional<double> validate(const StepPlan& step, double lr) {
     std::optional<double> ranked;
     for (const auto& [name, loader] : setup_->validation) {
-      const auto evaluated = evaluate(*runtime_, *loader, [this] { return asked_to_stop(); });
+      const auto evaluated = evaluate(
+          *runtime_, *loader, [this] { return asked_to_stop(); },
+          [&](std::int64_t done, std::int64_t all) {
+            reports_->status(fmt::format("validation after step {}: {}/{} of '{}'", step.step, done, all, name));
+          });
       if (!evaluated) return std::nullopt;
       const auto& result = *evaluated;
       if (name == recipe_.checkpoint->best_metric_key()) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/expression.h"
 #include "base/problems.h"
+#include "base/terminal.h"
 #include "base/text_table.h"
 #include "base/utf8.h"
 
@@ -23,6 +24,37 @@ TEST_CASE("a source excerpt shows the line with a caret under the column", "[bas
   // Of a long line, 160 characters around the column.
   const auto part = source_excerpt(std::string(200, 'a') + "b" + std::string(200, 'c'), 1, 201);
   CHECK(part == "    " + std::string(120, 'a') + "b" + std::string(39, 'c') + "\n    " + std::string(120, ' ') + "^\n");
+}
+
+TEST_CASE("text is folded at blanks, below the column in which it began", "[base]") {
+  CHECK(folded("mesh      2 ranks: pp 2, ddp on cpu\nmodel     x\n", 24) ==
+        "mesh      2 ranks: pp 2,\n          ddp on cpu\nmodel     x\n");
+  CHECK(folded("  --rows N    Rows to print, as trained", 39) == "  --rows N    Rows to print, as trained");
+  CHECK(folded("  --rows N    Rows to print, as trained", 38) ==
+        "  --rows N    Rows to print, as\n              trained");
+  CHECK(folded("a.yaml:1:2: error[bad-value]: it is wrong\n    help: mend it now", 32) ==
+        "a.yaml:1:2: error[bad-value]: it\n    is wrong\n    help: mend it now");
+  // Cells of a table stay whole too.
+  CHECK(folded("  0  223 MiB  44.0 KiB  220 MiB of", 30) == "  0  223 MiB  44.0 KiB\n              220 MiB of");
+  // Words stay whole, so that a path can be copied; columns are characters, not bytes.
+  CHECK(folded("    /a/path/that/is/wider/than/it x", 20) == "    /a/path/that/is/wider/than/it\n        x");
+  CHECK(folded("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc \xc3\xbc\xc3\xbc", 7) ==
+        "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc \xc3\xbc\xc3\xbc");
+  CHECK(folded("no terminal changes a line", 0) == "no terminal changes a line");
+  for (int columns = 1; columns < 90; ++columns) {
+    INFO(columns);
+    auto text = folded("  0     1  layer 1, norm, head       234 K  100% heaviest", columns);
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+    CHECK(text == "01layer1,norm,head234K100%heaviest");
+  }
+}
+
+TEST_CASE("a diagnostic's id and help are coloured, quoted ones are not", "[base]") {
+  CHECK(coloured("a.yaml:1:2: error[bad-value]: says 'help: no'\n    help: mend it\nwarning[x]: y") ==
+        "a.yaml:1:2: \033[1;31merror[bad-value]\033[0m: says 'help: no'\n    \033[36mhelp:\033[0m mend it\n"
+        "\033[1;33mwarning[x]\033[0m: y");
+  CHECK(coloured("an error[x] in a sentence\n") == "an error[x] in a sentence\n");
+  CHECK(coloured("a: b: ") == "a: b: ");
 }
 
 TEST_CASE("a value from a file cannot move the cursor, begin a line or turn the writing round", "[base]") {

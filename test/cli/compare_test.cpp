@@ -1,6 +1,7 @@
 // `automodel plan --compare-schedules`.
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -63,6 +64,12 @@ TEST_CASE("impossible schedules are listed with the reason, and a recipe without
   for (const auto& row : rows)
     if (row.at("ok") == false) CHECK_FALSE(row.at("reason").get<std::string>().empty());
   const auto none = test::run_program(folder, "plan r.yaml --compare-schedules --distributed.pp_size 1");
+  // The table of plans fits 80 columns; what cannot be planned follows.
+  const auto text = test::run_program(folder, "plan r.yaml --compare-schedules --distributed.pp_size 4").out;
+  CHECK(text.find("  ZBVZeroBubble x2 ") != std::string::npos);
+  CHECK(text.find("\nrefused\n  ") > text.find("  1F1B "));
+  std::istringstream lines(text.substr(0, text.find("refused\n")));
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= (line.find("x2: two") == 2 ? 100U : 80U));
   CHECK(none.code == 2);
   CHECK(none.err.find("error[usage]: --compare-schedules compares pipeline schedules") != std::string::npos);
 }

@@ -108,6 +108,16 @@ void run_steps(const ConsoleOptions& options, std::int64_t end) {
 const std::string kValidation =
     "[val] name \"default\" | step 1 | epoch 0 | loss 2.5000 | lr 1.00e-04 | num_label_tokens 10";
 
+/// A line as a terminal of this width gets it: parts that do not fit are left out, from the last one, up to the loss.
+std::string shown_at(int columns, std::string line) {
+  while (line.size() > static_cast<std::size_t>(columns)) {
+    const auto part = line.rfind(" | ");
+    if (line.find("loss", part) != std::string::npos) break;
+    line.resize(part);
+  }
+  return line;
+}
+
 }  // namespace
 
 TEST_CASE("a step's log line has NeMo AutoModel's format, followed by MFU if it is known", "[metrics]") {
@@ -147,7 +157,8 @@ TEST_CASE("the pace is averaged over the last fifty steps", "[metrics]") {
   CHECK(*pace.seconds_per_step() == 1);
 }
 
-TEST_CASE("on a terminal log lines stay intact above the bar, and the bar is erased at the end", "[metrics]") {
+TEST_CASE("on a terminal log lines stand above the bar, as wide as it is, and the bar is erased at the end",
+          "[metrics]") {
   for (const int columns : {200, 130, 100, 40, 12, 3}) {
     const std::string sent = on_terminal(columns, [] { run_steps({.end_step = 5}, 5); });
     Screen screen(static_cast<std::size_t>(columns));
@@ -155,9 +166,11 @@ TEST_CASE("on a terminal log lines stay intact above the bar, and the bar is era
     std::string shown;
     std::string expected;
     for (const auto& line : screen.lines) shown += line;
-    for (int step = 0; step < 5; ++step) expected += step_line(record_of(step)) + (step == 1 ? kValidation : "");
+    for (int step = 0; step < 5; ++step)
+      expected += shown_at(columns, step_line(record_of(step))) + (step == 1 ? shown_at(columns, kValidation) : "");
     INFO("columns " << columns);
     CHECK(shown == expected);
+    CHECK((screen.wrapped == 0) == (columns >= 100));     // loss and, at 40, the validation line stay
     if (columns == 200) CHECK(screen.lines.size() == 7);  // 6 lines and the empty one after them
     CHECK(screen.lines.back().empty());
     CHECK((sent.find("80%") != std::string::npos) == (columns >= 12));
@@ -180,10 +193,51 @@ TEST_CASE("during a run the bar is drawn below the log lines, and a log line era
   screen.show(sent);
   REQUIRE(screen.lines.size() == 5);
   CHECK(screen.lines[2] == "warning: a spike");
-  CHECK(screen.lines[3] == step_line(record_of(2)));
+  CHECK(screen.lines[3] == shown_at(100, step_line(record_of(2))));
+  CHECK(screen.lines[3].ends_with(" | mem 11.54 GiB"));
   CHECK(screen.lines[4].find("3/10  30% [") == 0);
   CHECK(screen.lines[4].find("3.50 s left, 500 ms/step") != std::string::npos);
   CHECK(screen.lines[4].size() < 100);
+}
+
+TEST_CASE("a status takes the bar's place until the next line, and is not written elsewhere", "[metrics]") {
+  const auto body = [](const ConsoleOptions& options) {
+    Console console(options);
+    console.step(record_of(0));
+    console.status("validation after step 0: 3/40 of 'default'");
+    console.status("validation after step 0: 4/40 of 'default'");
+  };
+  const std::string sent = on_terminal(100, [&] {
+    body({.end_step = 10});
+    _exit(0);
+  });
+  CHECK(sent.find("3/40") != std::string::npos);
+  CHECK(sent.find("4/40") == std::string::npos);  // within a tenth of a second
+  const auto last = sent.rfind("\r\033[K");
+  CHECK(last == sent.size() - 4);  // erased at the end
+  const std::string narrow = on_terminal(12, [&] {
+    Console console({.end_step = 10});
+    console.status("validation after step 0");
+    _exit(0);
+  });
+  CHECK(narrow == "validation ");  // no line is wrapped
+  std::array<int, 2> lines{};
+  REQUIRE(pipe(lines.data()) == 0);
+  body({.lines = lines[1], .bar = lines[1], .end_step = 10});
+  close(lines[1]);
+  CHECK(read_all(lines[0]) == step_line(record_of(0)) + "\n");
+  close(lines[0]);
+}
+
+TEST_CASE("other lines are folded at the width of a terminal, commands are not", "[metrics]") {
+  const std::string command = "export    automodel checkpoint export runs/with/a/long/name NEW_FOLDER";
+  const std::string sent = on_terminal(40, [&] {
+    Console console({.progress = false, .end_step = 1});
+    console.line("model     runs/v/model: a Hugging Face folder, for transformers");
+    console.line(command);
+  });
+  CHECK(sent.starts_with("model     runs/v/model: a Hugging Face\r\n          folder, for transformers\r\n"));
+  CHECK(sent.find(command) != std::string::npos);
 }
 
 TEST_CASE("a rank whose launcher writes to a terminal draws the bar into the launcher's pipe", "[metrics]") {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/host_name.h"
+#include "base/terminal.h"
 #include "comm/hang.h"
 #include "comm/loopback/mailbox.h"
 #include "comm/monitor.h"
@@ -132,7 +133,7 @@ class LoopbackWorld : public World {
   [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
     job_->end({code, culprit, text});
     if (!alone_) throw JobEnded();
-    std::fputs(last_words(text, culprit).c_str(), stderr);
+    std::fputs(for_terminal(last_words(text, culprit), STDERR_FILENO).c_str(), stderr);
     std::_Exit(static_cast<int>(code));
   }
 
