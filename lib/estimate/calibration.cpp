@@ -263,7 +263,8 @@ std::string to_text(const Calibration& calibration) {
     out += fmt::format("  messages  {} and {}/s; all-gather {}/s, reduce-scatter {}/s, all-reduce {}/s\n",
                        format_seconds(link.latency), format_bytes(link.bandwidth), format_bytes(link.gather),
                        format_bytes(link.scatter), format_bytes(link.sum));
-  if (!calibration.runs.empty()) out += fmt::format("  past runs of {} plans\n", calibration.runs.size());
+  if (!calibration.runs.empty())
+    out += fmt::format("  past runs of {} plan{}\n", calibration.runs.size(), calibration.runs.size() == 1 ? "" : "s");
   return out;
 }
 

@@ -220,7 +220,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
     for (const auto& each : kProfiles) names.push_back(each.name);
     problems.add("bad-value", "hardware.profile")
         .says("there is no device '{}'", *profile)
-        .hint(suggestion(*profile, names));
+        .hint("there are {}", fmt::join(names, ", "));
   }
   if (found != nullptr && request.cuda)
     out = device(*found, config, request);

@@ -164,10 +164,14 @@ Finding check_machine() {
 
 Finding check_slurm() {
   const auto version = run("srun --version");
-  if (version.code != 0) return {"slurm", Health::kWarning, "no Slurm here: ranks are started with mpirun", ""};
+  constexpr int kNotFound = 127;  // the shell's code
+  if (version.code == kNotFound) return {"slurm", Health::kWarning, "no Slurm here: ranks are started with mpirun", ""};
+  if (version.code != 0)
+    return {"slurm", Health::kWarning, "srun is here, but fails: " + first_line(version.text),
+            "on a login node of the cluster 'srun --version' prints a version"};
   const bool pmix = run("srun --mpi=list").text.find("pmix") != std::string::npos;
   return {"slurm", Health::kGood, first_line(version.text) + (pmix ? " with PMIx" : " without PMIx"),
-          pmix ? "" : "make scripts with automodel slurm --launcher mpirun"};
+          pmix ? "" : "make scripts with 'automodel slurm --launcher mpirun'"};
 }
 
 constexpr std::array kChecks = {check_worker, check_mpi,           check_driver,  check_cuda_half, check_network,

@@ -279,7 +279,7 @@ class PipelinePlanning {
     if (wanted.layout && model_ == nullptr)
       problems.add("missing-key", "pipeline_model_parallel_layout")
           .says("a layout needs a model with known sizes")
-          .hint("give --model.config PATH (a config.json)");
+          .hint("give '--model.config PATH' (a config.json)");
     else if (wanted.layout)
       layout_ = place_layers(wanted, problems);
     report_.refuse_all(std::move(problems), kSection);
@@ -424,6 +424,7 @@ class PipelinePlanning {
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
+      if (stage.part.has_head) stage.io.output.dtype = plan_.types.output.value_or(plan_.types.compute);
       stages.push_back(std::move(stage));
     }
   }

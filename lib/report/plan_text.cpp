@@ -156,6 +156,8 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   out += fmt::format("\ntypes     compute {}, {} {}, gradients {}", name_of(types.compute),
                      other && types.master == types.stored ? "weights" : "master weights", name_of(types.master),
                      name_of(types.gradient));
+  if (plan.pipelined && plan.types.message != plan.types.compute)
+    out += fmt::format(", between stages {}", name_of(plan.types.message));
   if (plan.execution.precision.autocast)
     out += fmt::format(", products in {}", name_of(*plan.execution.precision.autocast));
   if (plan.execution.precision.float8)

@@ -163,7 +163,8 @@ CsvTable load_csv(const std::string& path, CsvFormat format) {
     return table;
   };
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return refused("no such file");
+  if (!std::filesystem::is_regular_file(path, error))
+    return refused(std::filesystem::exists(path, error) ? "not a file" : "no such file");
   const auto size = std::filesystem::file_size(path, error);
   if (error || size > kMaxBytes) return refused(error ? error.message() : "larger than any schedule");
   std::ifstream stream(path, std::ios::binary);
