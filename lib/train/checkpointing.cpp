@@ -72,6 +72,19 @@ std::string config_of(const plan::ModelChoice& model, at::ScalarType stored, con
   return config::to_json(value, 2) + "\n";
 }
 
+/// generation_config.json for a model that has none: the ids with which config.json says that texts begin and end, as
+/// transformers would derive them. Empty if there are none.
+std::string generation_config_of(const plan::ModelChoice& model, const std::string& config_text) {
+  std::error_code error;
+  if (!model.folder.empty() && fs::exists(model.folder / "generation_config.json", error)) return "";
+  Diagnostics problems;
+  const auto config = config::to_value(config::parse_yaml(config_text, "config.json", problems));
+  config::Value out = config::Value::Map{};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (const auto* id = config.find(key); id != nullptr && !id->is_null()) out.set(key, *id);
+  return out.map()->empty() ? "" : config::to_json(out, 2) + "\n";
+}
+
 /// adapter_config.json. The base model is identified by its folder, or by the recipe's name for it if that is a name in
 /// the Hugging Face cache.
 std::string adapter_config_of(const Setup& setup) {
@@ -186,10 +199,14 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
 
 void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint::RunState& state) const {
   // Adapters alone cannot be opened as a model, so their folder has no config.json.
-  if (setup_.plan.adapters)
+  if (setup_.plan.adapters) {
     request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
-  else
-    request.texts = {{"model/config.json", config_of(*setup_.plan.model, stored_, ends_)}};
+  } else {
+    const auto& model = *setup_.plan.model;
+    request.texts = {{"model/config.json", config_of(model, stored_, ends_)}};
+    if (auto text = generation_config_of(model, request.texts.front().second); !text.empty())
+      request.texts.emplace_back("model/generation_config.json", std::move(text));
+  }
   request.texts.emplace_back(checkpoint::kStateName, to_json(state));
   add_companions(request, setup_);
 }

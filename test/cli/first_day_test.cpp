@@ -185,6 +185,12 @@ TEST_CASE("A saved model has the tokenizer and chat template that it was trained
   CHECK(text(templated / "chat_template.jinja") == run.folder.read("mine.jinja"));
   const auto bytes = saved("--dataset.tokenizer bytes", "bytes");
   CHECK_FALSE(fs::exists(bytes / "tokenizer.json"));
+  // A model that was made here ends its texts as its tokenizer does, in transformers too.
+  const auto made = run.train("--step_scheduler.max_steps 2 --checkpoint.checkpoint_dir made");
+  REQUIRE(made.code == 0);
+  const auto generation = text(run.folder.path() / "made/LATEST/model/generation_config.json");
+  CHECK(holds(generation, "\"bos_token_id\": 256"));
+  CHECK(holds(generation, "\"eos_token_id\": 257"));
 }
 
 TEST_CASE("Exporting adapters without --merge is refused", "[first-day]") {
