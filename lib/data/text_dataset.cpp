@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/file_text.h"
+#include "base/utf8.h"
 #include "data/content_hash.h"
 #include "data/token_sequence.h"
 #include "data/token_store.h"
@@ -119,6 +120,20 @@ std::string name_of(const SourceFiles& sources, const Tokenizer& tokenizer) {
   return hash.hex();
 }
 
+/// Bytes that are not UTF-8, which a tokenizer reads as U+FFFD.
+std::int64_t stray_bytes(const SourceFiles& sources) {
+  std::int64_t out = 0;
+  for (const auto& file : sources.files) {
+    const MappedFile mapped(file.path);
+    for (auto text = mapped.text(); !text.empty();) {
+      const auto length = static_cast<unsigned char>(text.front()) < 0x80 ? 1 : utf8_length(text);
+      if (length == 0) ++out;
+      text.remove_prefix(std::max<std::size_t>(length, 1));
+    }
+  }
+  return out;
+}
+
 /// "3 files, 1.2 MiB (2 binary files left out)".
 std::string describe(const SourceFiles& sources) {
   double bytes = 0;
@@ -147,8 +162,10 @@ std::unique_ptr<Dataset> make_text_dataset(const SourceFiles& sources, const Tok
                                                    : uncached_tokens(false, fill));
   }
   const std::int32_t pad = tokenizer.pad().value_or(tokenizer.eos().value_or(0));
-  return make_window_dataset(std::move(tokens), seq_length, pad,
-                             "text: " + describe(sources) + (tokenizer.bytes_are_tokens() ? " as bytes" : ""));
+  std::string note = tokenizer.bytes_are_tokens() ? " as bytes" : "";
+  if (const auto stray = tokenizer.bytes_are_tokens() ? 0 : stray_bytes(sources); stray > 0)
+    note = fmt::format(" ({} byte{} not UTF-8, read as U+FFFD)", stray, stray == 1 ? " is" : "s are");
+  return make_window_dataset(std::move(tokens), seq_length, pad, "text: " + describe(sources) + note);
 }
 
 std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, const DatasetContext& context,

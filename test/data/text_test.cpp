@@ -252,6 +252,33 @@ TEST_CASE("text is cut into windows of tokens with any tokenizer", "[data]") {
   CHECK(dataset->padding().id == 99);
 }
 
+TEST_CASE("bytes that are not UTF-8 are counted where a tokenizer reads them as another character", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.txt",
+               "Stra\xdf"
+               "e und Stra\xc3\x9f"
+               "e \xff\xfe");
+  folder.write("b.txt", "more");
+  const auto summary = [&](const std::string& tokenizer, std::vector<std::string> paths) {
+    config::TextDatasetConfig config;
+    config.paths = config::PathList{std::move(paths)};
+    config.seq_length = 4;
+    config.tokenizer = tokenizer;
+    config.cache = false;
+    Diagnostics problems;
+    DatasetContext context;
+    context.recipe_folder = folder.path();
+    const auto dataset = open_dataset(config, context, problems);
+    INFO(to_text(problems));
+    REQUIRE(dataset);
+    return dataset->summary();
+  };
+  const std::string qwen = golden_folder() + "/tokenizer/qwen2";
+  CHECK(summary(qwen, {"a.txt", "b.txt"}).find(" (3 bytes are not UTF-8, read as U+FFFD)") != std::string::npos);
+  CHECK(summary(qwen, {"b.txt"}).find("UTF-8") == std::string::npos);
+  CHECK(summary("bytes", {"a.txt"}).find("UTF-8") == std::string::npos);
+}
+
 TEST_CASE("a text dataset that exceeds the model's limits is refused with the limits", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.txt", "some text");
