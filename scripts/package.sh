@@ -90,6 +90,10 @@ for program in "$stage"/libexec/*; do
   fi
 done
 
+# The oldest glibc with every symbol that is asked for.
+needed="$(for each in "$stage"/libexec/* "$stage"/lib/*; do readelf -VW "$each"; done | grep -o 'GLIBC_[0-9][0-9.]*' | sed 's/GLIBC_//' | sort -V | tail -n 1)"
+sed -i "s/@GLIBC@/$needed/" "$stage/bin/automodel"
+
 [ -z "$component" ] || exit 0
 python3 scripts/package/make_wheel.py "$stage" "$output" "$version" "$torch" "$glibc" "${requirements[@]}"
 write_archive "$output" "automodel-$version" "$output" archive

@@ -19,6 +19,15 @@ prepend() {  # VARIABLE FOLDER
   eval "$1=\$2\${old:+:\$old}; export $1"
 }
 
+# The loader would name every symbol that is missing.
+needed=@GLIBC@
+there=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')
+if [ -n "$there" ] && [ "$(printf '%s\n' "$needed" "$there" | sort -V | head -n 1)" != "$needed" ]; then
+  echo "error[cannot-start]: this machine has glibc $there; this program needs $needed or newer" >&2
+  echo "    help: build it on this machine, or use a container (docs/cluster.md)" >&2
+  exit 4
+fi
+
 # LibTorch, in this order: named explicitly, in the wheel's own environment, next to the program, in the active environment.
 wanted=@TORCH_VERSION@
 looked=

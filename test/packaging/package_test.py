@@ -101,4 +101,11 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     (moved / "libtorch").symlink_to(site / "torch")
     assert "step 3 |" in run([moved / "bin/automodel", *again], work, mpi)
     run([moved / "bin/automodel", "train", "r.yaml", "--checkpoint.resume", "never"], work, {"AUTOMODEL_MPI": "/nowhere"}, code=4)
+    # An older system: one line, not a list of symbols.
+    (place / "old").mkdir()
+    (place / "old/getconf").write_text("#!/bin/sh\necho glibc 2.17\n")
+    (place / "old/getconf").chmod(0o755)
+    open_to_all(place / "old")
+    old = run([moved / "bin/automodel", "--version"], work, {"PATH": f"{place / 'old'}:/usr/bin:/bin"}, code=4)
+    assert "error[cannot-start]: this machine has glibc 2.17; this program needs 2." in old, old
     print("archive: planned, trained on two ranks with LibTorch in three places, moved")
