@@ -70,6 +70,12 @@ Wanted evaluate(const MeshRequest& request, Size world) {
   return w;
 }
 
+/// Of sizes that break no rule.
+MeshSizes sizes_of(const Wanted& w) {
+  const auto narrow = [](Size size) { return static_cast<int>(size); };  // every factor divides the number of ranks
+  return {narrow(w.pp), narrow(w.replicate), narrow(w.dp / w.replicate), narrow(w.cp), narrow(w.tp), narrow(w.ep)};
+}
+
 std::vector<Size> divisors(Size n) {
   std::vector<Size> out;
   for (Size d = 1; d <= n / d; ++d)
@@ -98,7 +104,8 @@ std::vector<Size> neighbours(const std::vector<Size>& candidates, Size current, 
 /// Collects "key: value" suggestions for the help text of one broken rule.
 class Advice {
  public:
-  Advice(const MeshRequest& request, Size world, Rule rule) : request_(request), world_(world), rule_(rule) {}
+  Advice(const MeshRequest& request, Size world, Rule rule, const Suits& suits)
+      : request_(request), world_(world), rule_(rule), suits_(suits) {}
 
   void knob(const Knob& knob, Size current, const std::vector<Size>& candidates) {
     const auto broken_by = [&](Size value) {
@@ -106,24 +113,36 @@ class Advice {
       changed.*knob.field = value;
       return evaluate(changed, world_);
     };
-    for (const Size value : best(candidates, current, broken_by))
-      words_.push_back(fmt::format("{}: {}", knob.key, value));
+    add(candidates, current, broken_by, [&](Size value) { return fmt::format("{}: {}", knob.key, value); });
   }
   void ranks(const std::vector<Size>& candidates) {
-    for (const Size value : best(candidates, world_, [&](Size world) { return evaluate(request_, world); }))
-      words_.push_back(fmt::format("{} rank{}", value, value == 1 ? "" : "s"));
+    add(
+        candidates, world_, [&](Size world) { return evaluate(request_, world); },
+        [](Size value) { return fmt::format("{} rank{}", value, value == 1 ? "" : "s"); });
   }
   /// "RULE; use a: 1, a: 4 or 8 ranks".
   std::string text(std::string_view rule) const {
+    const auto& words = suiting_.empty() ? words_ : suiting_;
     std::string out(rule);
-    for (std::size_t i = 0; i < words_.size(); ++i) {
-      out += i == 0 ? "; use " : i + 1 == words_.size() ? " or " : ", ";
-      out += words_[i];
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      out += i == 0 ? "; use " : i + 1 == words.size() ? " or " : ", ";
+      out += words[i];
     }
     return out;
   }
 
  private:
+  template <class Try, class Word>
+  void add(const std::vector<Size>& candidates, Size current, const Try& attempt, const Word& word) {
+    const auto suit = [&](Size value) {
+      const Wanted wanted = attempt(value);
+      return wanted.broken.empty() && suits_(sizes_of(wanted));
+    };
+    if (suits_)
+      for (const Size value : neighbours(candidates, current, suit)) suiting_.push_back(word(value));
+    for (const Size value : best(candidates, current, attempt)) words_.push_back(word(value));
+  }
+
   /// Values that satisfy every rule or, if no single change can do that, values that satisfy this rule.
   template <class Try>
   std::vector<Size> best(const std::vector<Size>& candidates, Size current, const Try& attempt) const {
@@ -139,7 +158,9 @@ class Advice {
   const MeshRequest& request_;
   Size world_;
   Rule rule_;
-  std::vector<std::string> words_ = {};
+  const Suits& suits_;
+  std::vector<std::string> words_ = {};    ///< within the rules of a mesh
+  std::vector<std::string> suiting_ = {};  ///< those that the caller accepts too
 };
 
 /// How many multiples on either side are tried as rank counts.
@@ -157,8 +178,8 @@ std::string key_of(std::string_view key) {
   return fmt::format("distributed.{}", key);
 }
 
-Diagnostic indivisible_world(const MeshRequest& request, const Wanted& w, Size world) {
-  Advice advice(request, world, Rule::kDivides);
+Diagnostic indivisible_world(const MeshRequest& request, const Wanted& w, Size world, const Suits& suits) {
+  Advice advice(request, world, Rule::kDivides, suits);
   const auto candidates = divisors(world);
   const std::array<std::pair<const Knob*, Size>, 3> factors = {{{&kTpKnob, w.tp}, {&kPpKnob, w.pp}, {&kCpKnob, w.cp}}};
   const Knob* culprit = nullptr;
@@ -169,13 +190,14 @@ Diagnostic indivisible_world(const MeshRequest& request, const Wanted& w, Size w
   }
   if (w.model <= std::numeric_limits<int>::max()) advice.ranks(multiples_near(w.model, world));
   return Diagnostic{"indivisible"}
-      .says("{} ranks cannot be divided by pp_size {} x cp_size {} x tp_size {} = {}", world, w.pp, w.cp, w.tp, w.model)
+      .says("{} rank{} cannot be divided by pp_size {} x cp_size {} x tp_size {} = {}", world, world == 1 ? "" : "s",
+            w.pp, w.cp, w.tp, w.model)
       .hint(advice.text("pp_size x cp_size x tp_size must divide the number of ranks"))
       .of(key_of(culprit->key));
 }
 
-Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world) {
-  Advice advice(request, world, Rule::kMultiplies);
+Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world, const Suits& suits) {
+  Advice advice(request, world, Rule::kMultiplies, suits);
   const auto candidates = divisors(world);
   advice.knob(kDpKnob, w.dp, candidates);
   if (w.tp > 1) advice.knob(kTpKnob, w.tp, candidates);
@@ -190,15 +212,15 @@ Diagnostic mismatch(const MeshRequest& request, const Wanted& w, Size world) {
       .of(key_of(kDpKnob.key));
 }
 
-Diagnostic describe(Rule rule, const MeshRequest& request, const Wanted& w, Size world) {
-  Advice advice(request, world, rule);
+Diagnostic describe(Rule rule, const MeshRequest& request, const Wanted& w, Size world, const Suits& suits) {
+  Advice advice(request, world, rule, suits);
   switch (rule) {
     case Rule::kWorldPositive:
       return Diagnostic{"bad-value"}
           .says("{} is not a number of ranks", world)
           .hint("it must be at least 1 and below 2^31");
-    case Rule::kDivides: return indivisible_world(request, w, world);
-    case Rule::kMultiplies: return mismatch(request, w, world);
+    case Rule::kDivides: return indivisible_world(request, w, world, suits);
+    case Rule::kMultiplies: return mismatch(request, w, world, suits);
     case Rule::kDdpReplicates:
       return Diagnostic{"bad-value"}
           .says("dp_replicate_size {} with strategy ddp and dp_size {}", *request.dp_replicate_size, w.dp)
@@ -227,13 +249,12 @@ Diagnostic describe(Rule rule, const MeshRequest& request, const Wanted& w, Size
 
 }  // namespace
 
-std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems) {
+std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems,
+                                       const Suits& suits) {
   const Wanted w = evaluate(request, world_size);
-  for (const Rule rule : w.broken) problems.push_back(describe(rule, request, w, world_size));
+  for (const Rule rule : w.broken) problems.push_back(describe(rule, request, w, world_size, suits));
   if (!w.broken.empty()) return std::nullopt;
-  const auto narrow = [](Size size) { return static_cast<int>(size); };  // every factor divides world_size
-  return MeshSizes{narrow(w.pp), narrow(w.replicate), narrow(w.dp / w.replicate),
-                   narrow(w.cp), narrow(w.tp),        narrow(w.ep)};
+  return sizes_of(w);
 }
 
 }  // namespace automodel::mesh

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "base/diagnostic.h"
@@ -36,6 +37,9 @@ struct MeshSizes {
   bool operator==(const MeshSizes&) const = default;
 };
 
+/// Whether sizes that keep the rules of a mesh also suit what the mesh cannot know, such as the model's heads.
+using Suits = std::function<bool(const MeshSizes&)>;
+
 /// Resolves the sizes for `world_size` ranks. Every strategy works with every axis. dp_size defaults to world / (pp cp
 /// tp) and is split into dp_replicate groups of dp_shard shards each; `ddp` replicates over all of dp.
 /// dp_replicate_size == dp_size (pure replication) is legal. Appends to `problems` and returns nothing if the request
@@ -43,8 +47,9 @@ struct MeshSizes {
 ///   world-size-mismatch  pp dp cp tp do not multiply to world_size (NeMo AutoModel lets some ranks idle or crash)
 ///   indivisible          world_size by pp cp tp, dp_size by dp_replicate_size, the ranks of a stage by ep_size
 ///   bad-value            world_size below 1, or a dp_replicate_size other than dp_size with `ddp`
-/// The help of the first two kinds suggests the nearest "key: value" settings that satisfy every rule, or at least this
-/// one, by changing a single key.
-std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems);
+/// The help of the first two kinds suggests the nearest "key: value" settings that satisfy every rule and `suits` by
+/// changing a single key; if there are none, those that satisfy every rule, or at least this one.
+std::optional<MeshSizes> resolve_sizes(const MeshRequest& request, std::int64_t world_size, Diagnostics& problems,
+                                       const Suits& suits = {});
 
 }  // namespace automodel::mesh

@@ -41,22 +41,6 @@ std::int64_t implied_world(const config::DistributedConfig& d) {
   return std::min<std::int64_t>(world, 1 << 24);
 }
 
-std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, const PlanRequest& request,
-                                         Located& report) {
-  const auto& d = loaded.recipe.distributed();
-  mesh::MeshRequest sizes{.strategy = strategy_of(d),
-                          .dp_size = d.dp_size(),
-                          .dp_replicate_size = d.dp_replicate_size(),
-                          .tp_size = d.tp_size(),
-                          .pp_size = d.pp_size(),
-                          .cp_size = d.cp_size(),
-                          .ep_size = d.ep_size()};
-  Diagnostics problems;
-  const auto out = mesh::resolve_sizes(sizes, request.world_size ? *request.world_size : implied_world(d), problems);
-  report.refuse_all(std::move(problems), "");
-  return out;
-}
-
 /// "nearest valid values: 4 and 8": the divisors of `whole` on either side of `size`.
 std::string nearest_divisors(int whole, int size) {
   int down = std::min(size, whole), up = size;
@@ -237,6 +221,32 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
   return batch;
 }
 
+std::optional<mesh::MeshSizes> plan_mesh(const config::LoadedRecipe& loaded, const PlanRequest& request,
+                                         const ModelChoice* model, Located& report) {
+  const auto& d = loaded.recipe.distributed();
+  mesh::MeshRequest sizes{.strategy = strategy_of(d),
+                          .dp_size = d.dp_size(),
+                          .dp_replicate_size = d.dp_replicate_size(),
+                          .tp_size = d.tp_size(),
+                          .pp_size = d.pp_size(),
+                          .cp_size = d.cp_size(),
+                          .ep_size = d.ep_size()};
+  // Advice that the next check would refuse is no advice.
+  const auto suits = [&](const mesh::MeshSizes& other) {
+    Located probe(loaded);
+    plan_batch(loaded, other, nullptr, request, probe);
+    if (model == nullptr) return probe.ok();
+    check_expert_ranks(loaded, model->spec, other, probe);
+    choose_tensor_plan(loaded, *model, other, {}, probe);
+    return probe.ok() && other.pp <= model->spec.layers;
+  };
+  Diagnostics problems;
+  const auto out =
+      mesh::resolve_sizes(sizes, request.world_size ? *request.world_size : implied_world(d), problems, suits);
+  report.refuse_all(std::move(problems), "");
+  return out;
+}
+
 /// A plan is for the recipe's machine, which may differ from the one it is made on.
 bool plans_for_cuda(const Recipe& recipe, const PlanRequest& request, const Costs& costs, Located& report) {
   const auto& asked = recipe.hardware->profile();
@@ -327,7 +337,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   const Recipe& recipe = loaded.recipe;
   for (const auto& warning : loaded.warnings) report.warnings().push_back(warning);
   auto model = choose_model(loaded, report, request.training);
-  const auto sizes = plan_mesh(loaded, request, report);
+  const auto sizes = plan_mesh(loaded, request, model ? &*model : nullptr, report);
   if (sizes) {
     const arch::ModelSpec* spec = model ? &model->spec : nullptr;
     TrainingPlan plan{.mesh = mesh::DeviceMesh(*sizes, strategy_of(recipe.distributed()))};
@@ -384,7 +394,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       for (const auto& key : loaded.unsupported)
         report.refuse("unsupported", key.key)
             .says("{} is not supported: {}", key.key, key.reason)
-            .hint("automodel plan shows everything of this recipe that is not supported");
+            .hint("'automodel plan' shows everything of this recipe that is not supported");
     if ((plan.model || plan.pipelined) && report.ok())
       plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)

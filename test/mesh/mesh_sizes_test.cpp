@@ -144,6 +144,20 @@ TEST_CASE("every mesh size and number of ranks that an error suggests is valid",
   CHECK(advised > 3000);
 }
 
+TEST_CASE("advice on mesh sizes is limited to what the caller accepts too, if there is any", "[mesh]") {
+  const MeshRequest request{Strategy::kFsdp2, {}, {}, 8, 4, {}, {}};
+  const auto help = [&](const Suits& suits) {
+    Diagnostics problems;
+    CHECK_FALSE(resolve_sizes(request, 60, problems, suits));
+    REQUIRE(problems.size() == 1);
+    return problems[0].help.substr(problems[0].help.find("; use "));
+  };
+  CHECK(help({}) == "; use tp_size: 5, tp_size: 15, 32 ranks or 64 ranks");
+  CHECK(help([](const MeshSizes& sizes) { return 8 % sizes.tp == 0; }) == "; use tp_size: 1, 32 ranks or 64 ranks");
+  CHECK(help([](const MeshSizes& sizes) { return sizes.tp == 15; }) == "; use tp_size: 15");
+  CHECK(help([](const MeshSizes&) { return false; }) == help({}));
+}
+
 TEST_CASE("strategies are parsed from NeMo AutoModel's names", "[mesh]") {
   CHECK(parse_strategy("FSDP2") == Strategy::kFsdp2);
   CHECK(parse_strategy("mfsdp") == Strategy::kMegatronFsdp);
