@@ -30,7 +30,7 @@ fs::path model_folder(const fs::path& folder) {
     if (fs::is_regular_file(each / checkpoint::kAdapterConfig, error))
       throw Error(Diagnostic{"adapters-alone"}
                       .says("'{}' holds adapters only, without a model", each.native())
-                      .hint("add them to their base model first: automodel checkpoint export --merge DIR NEW_FOLDER")
+                      .hint("add them to their base model first: 'automodel checkpoint export --merge DIR NEW_FOLDER'")
                       .at({"command line", 0, 0}));
   }
   throw Error(Diagnostic{"missing-file"}
@@ -55,7 +55,7 @@ std::string tokenizer_of(const fs::path& folder) {
   }
   throw Error(Diagnostic{"missing-file"}
                   .says("there is no tokenizer in '{}'", folder.native())
-                  .hint("name one: --tokenizer DIR, or --tokenizer bytes")
+                  .hint("name one: '--tokenizer DIR', or '--tokenizer bytes'")
                   .at({"command line", 0, 0}));
 }
 

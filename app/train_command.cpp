@@ -172,8 +172,9 @@ std::optional<Survivors> survivors_of(const config::LoadedRecipe& loaded, const 
   auto job = launch::take_apart(starter);
   if (job.hosts.empty()) {
     if (options.min_ranks)
-      throw wrong_words("--min-ranks continues on the remaining hosts, but no hosts are named",
-                        "--start-with \"mpirun -np 16 --hostfile HOSTS\", or \"srun\" in a Slurm allocation");
+      throw wrong_words(
+          "--min-ranks continues on the remaining hosts, but no hosts are named",
+          "name them: '--start-with \"mpirun -np 16 --hostfile HOSTS\"', or '--start-with srun' in a Slurm allocation");
     err("fault_tolerance.min_ranks has no effect: no hosts are named (--start-with \"mpirun -np 16 --hostfile "
         "HOSTS\")\n");
     return std::nullopt;
@@ -237,11 +238,12 @@ void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& pr
       continue;
     if (own.plan && own.plan->mesh.world_size() != ranks)
       problem.help = fmt::format(
-          "start {0} ranks: --nproc-per-node {0} on this machine, mpirun -np {0} or automodel "
-          "slurm on several; or give the sizes for {1}: --distributed.dp_size, ...",
-          own.plan->mesh.world_size(), ranks);
+          "start {0} ranks: '--nproc-per-node {0}' on this machine, 'mpirun -np {0}' or 'automodel slurm' on several; "
+          "or "
+          "change the recipe: {1}",
+          own.plan->mesh.world_size(), problem.help);
     else
-      problem.help += "; --nproc-per-node N starts N ranks on this machine";
+      problem.help += "; '--nproc-per-node N' starts N ranks on this machine";
   }
 }
 
@@ -252,8 +254,9 @@ int run_train(const Options& options) {
   // A rank of a parallel job leaves everything to the worker, where rank 0 reads the recipe for all ranks.
   if (launch::in_parallel_job()) {
     if (options.max_restarts || options.min_ranks || !options.start_with.empty())
-      throw wrong_words("ranks under a launcher cannot restart themselves: the launcher ends with them",
-                        "automodel train RECIPE --max-restarts N --start-with \"mpirun -np 8 --hostfile HOSTS\"");
+      throw wrong_words(
+          "ranks under a launcher cannot restart themselves: the launcher ends with them",
+          "start it so: 'automodel train RECIPE --max-restarts N --start-with \"mpirun -np 8 --hostfile HOSTS\"'");
     job.printed = options.json ? launch::Printed::kEventsAndEnd : launch::Printed::kLines;
     return launch::exec_worker(job);
   }
@@ -278,7 +281,7 @@ int run_train(const Options& options) {
     job.start_deadline =
         std::chrono::seconds(std::max(1LL, std::llround(60 * loaded.recipe.fault_tolerance->start_minutes())));
   if (options.json) job.printed = launch::Printed::kEvents;
-  if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add --max-restarts N");
+  if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add '--max-restarts N'");
   if (restarts > 0 || !starter.empty() || options.json) return supervise(loaded, options, std::move(job), restarts);
   return ranks > 1 ? launch::watch_ranks(job).code : launch::exec_worker(job);
 }

@@ -1,6 +1,10 @@
 #include "base/find_file.h"
 
+#include <algorithm>
 #include <system_error>
+#include <vector>
+
+#include "base/spelling.h"
 
 namespace automodel {
 
@@ -12,6 +16,16 @@ std::optional<fs::path> find_beside(const std::string& path, const fs::path& fol
   for (const auto& found : {folder / path, fs::path(path)})
     if (fs::exists(found, error)) return found;
   return std::nullopt;
+}
+
+std::string near_name(const fs::path& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error), end; !error && it != end;
+       it.increment(error))
+    names.push_back(it->path().filename().native());
+  std::ranges::sort(names);
+  return std::string(nearest(path.filename().native(), {names.begin(), names.end()}));
 }
 
 }  // namespace automodel

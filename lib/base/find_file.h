@@ -11,4 +11,7 @@ namespace automodel {
 /// directory. Empty if not found or if `path` is empty.
 std::optional<std::filesystem::path> find_beside(const std::string& path, const std::filesystem::path& folder);
 
+/// The name in the folder of `path` that is nearest to its last part, which does not exist; empty if none is near.
+std::string near_name(const std::filesystem::path& path);
+
 }  // namespace automodel

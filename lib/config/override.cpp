@@ -57,7 +57,7 @@ class Placement {
       return void(problems_.add("bad-override", item_.key)
                       .at(where_)
                       .says("'{}' is not a key: a part of it is empty", item_.key)
-                      .hint("write --section.key=value"));
+                      .hint("write '--section.key=value'"));
     Node* node = &root;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       Node* child = descend(*node, parts[i]);
@@ -115,7 +115,7 @@ std::vector<Override> parse_overrides(std::span<const std::string> words, Diagno
     if (key.empty() || key.starts_with("-") || (!dashed && equals == std::string::npos)) {
       problems.add("bad-override")
           .says("'{}' is neither an option nor an override", word)
-          .hint("overrides are --a.b.c value, --a.b.c=value or a.b.c=value")
+          .hint("overrides are '--a.b.c value', '--a.b.c=value' or 'a.b.c=value'")
           .at({"command line", 0, 0});
       continue;
     }

@@ -40,7 +40,7 @@ std::unique_ptr<Dataset> open_foreign(const config::ForeignDatasetConfig<kTarget
                                       Diagnostics& problems) {
   problems.add("unsupported", "dataset._target_")
       .says("'{}' is not read here", kTargets[0])
-      .hint("automodel schema lists the kinds of data that are");
+      .hint("'automodel schema' lists the kinds of data that are");
   return nullptr;
 }
 template <auto& kTargets>

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/file_text.h"
-#include "base/spelling.h"
+#include "base/find_file.h"
 
 namespace automodel::data {
 namespace {
@@ -199,10 +199,7 @@ class Finder {
   void report_missing(const std::string& written, const fs::path& path) {
     std::string help = fmt::format("looked in {} and in the working directory",
                                    recipe_folder_.empty() ? "." : recipe_folder_.native());
-    std::vector<std::string> names;
-    for (const auto& entry : sorted_entries(path.has_parent_path() ? path.parent_path() : "."))
-      names.push_back(entry.path().filename().native());
-    const std::string_view near = nearest(path.filename().native(), {names.begin(), names.end()});
+    const auto near = near_name(path);
     if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
     problems_.add("missing-file", key_)
         .says("there is no file, folder or match for '{}'", written)

@@ -41,12 +41,12 @@ Diagnostics check_measurable(const plan::TrainingPlan& plan) {
   if (!plan.model)
     return {Diagnostic{"missing-key"}
                 .says("a model without sizes cannot be measured")
-                .hint("give --model.config PATH (a config.json)")
+                .hint("give '--model.config PATH' (a config.json)")
                 .of("model")};
   if (plan.cuda)
     return {Diagnostic{"no-device"}
                 .says("the recipe is for GPUs, but calibration measures the CPU")
-                .hint("--device cpu measures this machine; estimates for GPUs come from data sheets and past runs")
+                .hint("'--device cpu' measures this machine; estimates for GPUs come from data sheets and past runs")
                 .of("device")};
   return {};
 }

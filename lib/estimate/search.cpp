@@ -107,7 +107,7 @@ class Search {
     if (plan && !plan->estimate) {
       out_.problems.add("missing-key", "model")
           .says("the sizes of the model are unknown")
-          .hint("give --model.config PATH");
+          .hint("give '--model.config PATH'");
       return std::nullopt;
     }
     strategy_ = alone.recipe.distributed();

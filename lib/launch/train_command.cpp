@@ -100,7 +100,7 @@ int say_too_early() {
 std::string say_no_start(std::chrono::seconds deadline, const std::string& launcher) {
   return say(Diagnostic{"no-start"}
                  .says("{} has not started all ranks within {} s", launcher, deadline.count())
-                 .hint("a host does not answer, or a program on it does not start (automodel doctor there); "
+                 .hint("a host does not answer, or a program on it does not start ('automodel doctor' there); "
                        "fault_tolerance.start_minutes gives it longer"));
 }
 

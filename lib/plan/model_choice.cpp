@@ -1,5 +1,6 @@
 #include "plan/model_choice.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -25,6 +26,11 @@ std::string environment(const char* name) {
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
+}
+
+/// Whether a path could be the name of a repository, "owner/model".
+bool is_name(const std::string& text) {
+  return !text.starts_with('.') && !text.starts_with('/') && std::ranges::count(text, '/') == 1 && !text.ends_with('/');
 }
 
 /// Names of the folders in `folder` that hold a model.
@@ -160,7 +166,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
               "the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
               "memory and time are not",
               choice.name)
-          .hint("{}give its configuration: --model.config PATH (a config.json or the folder with it)",
+          .hint("{}give its configuration: '--model.config PATH' (a config.json or the folder with it)",
                 near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near));
       return std::nullopt;
     }
@@ -169,7 +175,8 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
           .says("there is no model '{}' on this machine", choice.name)
           .hint(
               "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
-              "HF_HUB_CACHE); nothing is downloaded");
+              "HF_HUB_CACHE); nothing is downloaded{}",
+              is_name(choice.name) ? fmt::format(": 'hf download {}' does that", choice.name) : "");
       return std::nullopt;
     }
     std::error_code error;
@@ -177,9 +184,12 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     choice.folder = folder ? path : path.parent_path();
     const auto config_file = folder ? path / "config.json" : path;
     if (!is_there(config_file)) {
+      const bool adapters = is_there(path / "adapter_config.json");
       report.refuse("missing-file", key)
-          .says("'{}' has no config.json", choice.name)
-          .hint("a model folder holds config.json and safetensors");
+          .says("'{}' has no config.json{}", choice.name, adapters ? ": it holds adapters, not a model" : "")
+          .hint("{}", adapters
+                          ? "make a model of them and their base: 'automodel checkpoint export DIR NEW_FOLDER --merge'"
+                          : "a model folder holds config.json and safetensors");
       return std::nullopt;
     }
     text = read_text(config_file);

@@ -127,10 +127,12 @@ class Loading {
   std::nullopt_t not_found() {
     std::string help = fmt::format("looked for a folder in {} and in the working directory",
                                    request_.recipe_folder.empty() ? "." : request_.recipe_folder.native());
-    if (is_repository_name(request_.path))
+    const auto near = near_name(request_.recipe_folder / request_.path);
+    if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
+    if (near.empty() && is_repository_name(request_.path))
       help += fmt::format(
-          ", for revision {} in the hub cache {} and for a prepared copy in {}; nothing is downloaded: `hf download "
-          "--repo-type dataset {}` does that",
+          ", for revision {} in the hub cache {} and for a prepared copy in {}; nothing is downloaded: 'hf download "
+          "--repo-type dataset {}' does that",
           request_.revision.value_or("main"), hub_cache().native(), prepared_cache().native(), request_.path);
     return refuse("dataset-not-found", fmt::format("there is no data set '{}' here", request_.path), help,
                   request_.path_key);

@@ -159,7 +159,7 @@ class Meter {
           Diagnostic{"too-large-to-measure"}
               .says("{} layers of this model need about {} to be measured; {} are free", layers.size(),
                     format_bytes(wanted), format_bytes(there))
-              .hint("a smaller microbatch or shorter sequences; automodel plan --calibrate without a recipe measures "
+              .hint("a smaller microbatch or shorter sequences; 'automodel plan --calibrate' without a recipe measures "
                     "usual sizes"));
   }
 

@@ -76,7 +76,7 @@ class GenerateRun {
     if (tokenizer_ && tokenizer_->vocab_size() > model.spec.vocab)
       problems.add("token-out-of-range")
           .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), model.spec.vocab)
-          .hint("name the tokenizer that the model was trained with: --tokenizer DIR");
+          .hint("name the tokenizer that the model was trained with: '--tokenizer DIR'");
     agree(world, loaded_, std::move(problems));
     runtime_ = std::make_unique<Runtime>(plan_, world, stored_values(files));
     generator_ = std::make_unique<Generator>(*runtime_);
@@ -117,7 +117,7 @@ class GenerateRun {
     if (tokenizer_ && (folder == nullptr || !folder->chat_template())) {
       problems.add("no-chat-template")
           .says("the tokenizer '{}' has no chat template", request_.tokenizer())
-          .hint("leave --chat out, or name a tokenizer that has one: --tokenizer DIR");
+          .hint("leave --chat out, or name a tokenizer that has one: '--tokenizer DIR'");
       return;
     }
     if (folder != nullptr)

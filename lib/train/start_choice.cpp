@@ -77,8 +77,8 @@ StartChoice choose_start(const StartWish& wish, StartPlaces& places) {
     throw Error(
         Diagnostic{"checkpoint-of-another-run"}
             .says("'{}' was saved by another run: {}", out.checkpoint.native(), fmt::join(out.differences, "; "))
-            .hint("another checkpoint.checkpoint_dir keeps runs apart; --checkpoint.restore_from LATEST goes on from "
-                  "it all the same; '--checkpoint.resume never' begins a new run")
+            .hint("another checkpoint.checkpoint_dir keeps runs apart; '--checkpoint.restore_from LATEST' goes on "
+                  "from it all the same; '--checkpoint.resume never' begins a new run")
             .of("checkpoint.checkpoint_dir"));
   return out;
 }

@@ -26,13 +26,13 @@ estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optiona
   if (made.plan && !made.plan->model)
     made.problems.add("missing-key", "model")
         .says("a model without sizes cannot be verified")
-        .hint("give --model.config PATH (a config.json)")
+        .hint("give '--model.config PATH' (a config.json)")
         .at(recipe.origins.nearest("model"));
   if (!made.problems.empty()) throw Error(std::move(made.problems));
   if (made.plan->mesh.world_size() == 1)
     throw Error(Diagnostic{"one-rank"}
                     .says("the mesh is one rank: there is nothing to compare it with")
-                    .hint("--nproc-per-node 2, or sizes: --distributed.tp_size 2")
+                    .hint("for example '--nproc-per-node 2', or '--distributed.tp_size 2'")
                     .at(recipe.origins.nearest("distributed"))
                     .of("distributed"));
   return std::move(*made.plan);
@@ -92,7 +92,7 @@ ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optiona
   if (ranks > kMostThreads)
     throw Error(Diagnostic{"too-many-ranks"}
                     .says("this recipe's mesh has {} ranks; one process verifies at most {}", ranks, kMostThreads)
-                    .hint("start it with mpirun, or make sizes smaller: --distributed.dp_size 2"));
+                    .hint("start it with mpirun, or make sizes smaller: '--distributed.dp_size 2'"));
   ExitCode code = ExitCode::kOk;
   const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {
     const auto mine = run_verification(recipe, world);

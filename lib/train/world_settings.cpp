@@ -75,7 +75,7 @@ Diagnostic cpu_chosen(std::string_view lack, std::string_view driver, int withou
   if (why.empty()) why = fmt::format("{} of {} ranks see no CUDA device", without, ranks);
   return Diagnostic{"no-gpu-used"}
       .says("device: auto uses the CPU: {}", why)
-      .hint("automodel doctor looks at the driver and the libraries; device: cpu says that this is meant")
+      .hint("'automodel doctor' looks at the driver and the libraries; device: cpu says that this is meant")
       .of("device");
 }
 

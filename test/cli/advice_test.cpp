@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/problem_id.h"
 #include "cli/program.h"
@@ -77,7 +78,7 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
   CHECK(holds(said("plan r.yaml --wrld-size 3"), "did you mean '--world-size'?"));
   CHECK(holds(said("train r.yaml --plan"), "unknown key 'plan'"));
   CHECK(holds(said("train r.yaml --distributed.dp_size 4 --step_scheduler.local_batch_size 1"),
-              "start 4 ranks: --nproc-per-node 4 on this machine"));
+              "start 4 ranks: '--nproc-per-node 4' on this machine"));
   CHECK(holds(said("slurm r.yaml --nodes 3 --ranks-per-node 1 --distributed.pp_size 2 --distributed.pipeline "
                    "'{pp_schedule: 1F1B}'"),
               "help: --nodes 2 fit the recipe with 1 rank per node"));
@@ -107,6 +108,38 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
   CHECK(holds(said("plan r.yaml --quantization '{load_in_4bit: true}'"), "there are no adapters to train instead"));
 }
 
+TEST_CASE("mesh sizes that an error suggests suit the model and the batch", "[cli]") {
+  const test::TemporaryFolder folder;
+  const std::string model =
+      "device: cpu\n"
+      "model: {config: {model_type: llama, hidden_size: 128, intermediate_size: 64, num_hidden_layers: 8, "
+      "num_attention_heads: 64, num_key_value_heads: 8, vocab_size: 300, max_position_embeddings: 16}}\n"
+      "step_scheduler: {global_batch_size: 16, local_batch_size: 1, max_steps: 3}\n"
+      "distributed: {tp_size: 8, pp_size: 4, pipeline: {pp_schedule: 1F1B}}\n";
+  const auto outcome = run(folder, model + kMock, "plan r.yaml --world-size 60");
+  INFO(outcome.err);
+  CHECK(outcome.code == 2);
+  // 64 heads and 8 key-value heads: neither 5 nor 15 ranks divide them, and one would make 15 data-parallel ranks.
+  CHECK(holds(outcome.err, "must divide the number of ranks; use 32 ranks or 64 ranks\n"));
+  CHECK(run(folder, model + kMock, "plan r.yaml --world-size 32").code == 0);
+  CHECK(run(folder, model + kMock, "plan r.yaml --world-size 64").code == 0);
+}
+
+TEST_CASE("a name that is nearly right is found, and what a folder or a name needs is said", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("chat.jsonl", "{\"messages\": []}\n");
+  folder.write("adapters/adapter_config.json", "{}");
+  const auto said = [&](const std::string& words) { return run(folder, kModel + kMock, words).err; };
+  const std::string rows = "data r.yaml --dataset '{_target_: squad, tokenizer: " + kGolden + "/tokenizer/qwen2, ";
+  CHECK(holds(said(rows + "dataset_name: chat.jsnl}'"), "did you mean 'chat.jsonl'?"));
+  CHECK(holds(said(rows + "dataset_name: acme/unknown}'"), "'hf download --repo-type dataset acme/unknown' does that"));
+  const std::string model = " r.yaml --model '{pretrained_model_name_or_path: ";
+  CHECK(holds(said("plan" + model + "adapters}'"), "it holds adapters, not a model"));
+  CHECK(holds(said("plan" + model + "adapters}'"), "'automodel checkpoint export DIR NEW_FOLDER --merge'"));
+  CHECK(holds(said("train" + model + "acme/unknown}'"), "nothing is downloaded: 'hf download acme/unknown' does that"));
+  CHECK(holds(said("train" + model + "./unknown}'"), "nothing is downloaded\n"));
+}
+
 TEST_CASE("an error about a line that is indented too far names that line", "[cli]") {
   const test::TemporaryFolder folder;
   const auto outcome =
@@ -131,6 +164,14 @@ TEST_CASE("a plan labels the ideal and the estimated bubble and says what is spl
   CHECK(holds(outcome.out, ", ideal bubble "));
   CHECK(holds(outcome.out, "(estimated bubble "));
   CHECK(holds(outcome.out, "tensor    weights split over 2 ranks"));
+  CHECK_FALSE(holds(outcome.out, "between stages"));
+  const std::string piped = kModel + kMock + "distributed: {pp_size: 2, pipeline: {pp_schedule: 1F1B}}\n";
+  const std::string words = "plan r.yaml --model_parallel.pipeline_dtype bfloat16";
+  CHECK(holds(run(folder, piped, words).out, ", gradients float32, between stages bfloat16"));
+  // Logits are computed for the loss, in float32.
+  const auto json = nlohmann::json::parse(run(folder, piped, words + " --json").out);
+  CHECK(json["pipeline"]["stages"][0]["outputs"][0]["dtype"] == "bfloat16");
+  CHECK(json["pipeline"]["stages"][1]["outputs"][0]["dtype"] == "float32");
 }
 
 TEST_CASE("slurm inserts a preamble, and mounts folders named in the recipe into the container", "[cli]") {

@@ -2,6 +2,7 @@
 // compiler (base/problem_id.h).
 #include <algorithm>
 #include <cctype>
+#include <regex>
 
 #include <catch2/catch.hpp>
 
@@ -76,6 +77,28 @@ Literals literals_below(std::initializer_list<const char*> folders, const std::s
   return out;
 }
 
+/// The literals of the call that begins at `at`, joined.
+std::string said_by_call(const std::string& text, std::size_t at) {
+  int depth = 0;
+  std::size_t end = text.find('(', at);
+  for (bool quoted = false; end < text.size(); ++end) {
+    const char c = text[end];
+    if (c == '\\') ++end;
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '(' || c == ')') && (depth += c == '(' ? 1 : -1) == 0) break;
+  }
+  std::string out;
+  for (const auto& literal : literals_of(text.substr(at, end - at), false)) out += literal;
+  return out;
+}
+
+/// A command, or an option with a value, that is not in quotes: "--checkpoint.resume never starts anew" misleads.
+bool has_bare_command(const std::string& hint) {
+  static const std::regex quoted("'[^']*'"),
+      command("(^|[ (])(automodel [a-z]+|hf download|--[a-z][a-z_.-]*[ =][A-Z0-9])");
+  return std::regex_search(std::regex_replace(hint, quoted, ""), command);
+}
+
 /// Provoking these needs a broken or shared MPI library, network or GPU, or a defect of this program.
 const std::set<std::string> kNotProvoked = {"mpi-threads", "transport-failed", "cuda-failed", "gpu-shared",
                                             "verify-failed"};
@@ -98,6 +121,23 @@ TEST_CASE("an id in a comment, a docstring or a title is not looked for", "[docs
   CHECK_FALSE(found("// \"bad-row\"\n/* \"bad-row\" */ CHECK(a == \"/\"); // 'bad-row'", false));
   CHECK_FALSE(found("TEST_CASE(\"bad-row\", \"[x]\") { CHECK(id == \"bad-rows\"); }", false));
   CHECK_FALSE(found("\"\"\"of \"bad-row\" here\"\"\"\nx = 'a'  # \"bad-row\"", true));
+}
+
+TEST_CASE("hints quote the commands and options with values that they name", "[docs]") {
+  CHECK(has_bare_command("give --memory 80GiB or hardware.profile"));
+  CHECK(has_bare_command("automodel plan shows everything"));
+  CHECK_FALSE(has_bare_command("give '--memory 80GiB', or leave --style out"));
+  std::size_t hints = 0;
+  for (const auto& file : test::files_below({"lib", "app"}, {".h", ".cpp"})) {
+    const auto text = test::read_file(file);
+    for (const std::string call : {".hint(", "wrong_words("})
+      for (auto at = text.find(call); at != std::string::npos; at = text.find(call, at + 1)) {
+        ++hints;
+        if (const auto said = said_by_call(text, at); has_bare_command(said))
+          FAIL_CHECK(file.filename().string() << ": " << said);
+      }
+  }
+  CHECK(hints > 300);
 }
 
 TEST_CASE("every problem of the table is reported by the program and looked for by a test", "[docs]") {

@@ -138,7 +138,7 @@ class FewerRanks(TwoNames):
 
     def test_hosts_are_needed(self):
         for least, words, said in ((2, ("--nproc-per-node", "2", "--max-restarts", "1"), "no hosts are named"),
-                                   (2, ("--start-with", self.starter), "add --max-restarts"),
+                                   (2, ("--start-with", self.starter), "add '--max-restarts N'"),
                                    (5, ("--start-with", self.starter, "--max-restarts", "1"), "more than the 4 ranks")):
             self.start("--min-ranks", str(least), *words, *self.WORDS)
             code, lines = self.finish()
