@@ -71,8 +71,7 @@ void fold_line(std::string_view line, std::size_t columns, std::string& out) {
 
 int terminal_columns(int file) {
   winsize size{};
-  if (isatty(file) != 1) return 0;
-  return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return isatty(file) == 1 && ioctl(file, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 bool knows_sequences() {
@@ -117,9 +116,10 @@ std::string coloured(std::string_view text) {
 }
 
 std::string for_terminal(std::string_view text, int file) {
-  auto out = folded(text, terminal_columns(file));
+  const int columns = terminal_columns(file);
+  auto out = folded(text, columns);
   const char* none = std::getenv("NO_COLOR");
-  return takes_sequences(file) && (none == nullptr || *none == '\0') ? coloured(out) : out;
+  return columns > 0 && takes_sequences(file) && (none == nullptr || *none == '\0') ? coloured(out) : out;
 }
 
 }  // namespace automodel

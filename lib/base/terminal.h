@@ -6,7 +6,8 @@
 
 namespace automodel {
 
-/// Columns of the terminal behind a file descriptor; 0 if there is none.
+/// Columns of the terminal behind a file descriptor; 0 if there is none, or one without a size: mpirun gives its ranks
+/// such terminals, and what they write may go to a file.
 int terminal_columns(int file);
 /// Whether the user's terminal knows control sequences (TERM), and whether this descriptor is such a terminal.
 bool knows_sequences();

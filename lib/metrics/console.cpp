@@ -78,13 +78,19 @@ void Console::status(std::string_view text) {
   if (!has_bar_ || now - status_at_ < kStatusEvery) return;
   status_at_ = now;
   erase();
-  const int width = (options_.columns > 0 ? options_.columns : terminal_columns(options_.bar)) - 1;
+  const int width = bar_columns() - 1;
   write_all(options_.bar, printable(text.substr(0, static_cast<std::size_t>(std::max(0, width)))));
   drawn_ = true;
 }
 
 int Console::columns() const {
   return options_.columns > 0 ? options_.columns : terminal_columns(options_.lines);
+}
+
+int Console::bar_columns() const {
+  constexpr int kUnknown = 80;  // of a terminal that does not say
+  const int columns = options_.columns > 0 ? options_.columns : terminal_columns(options_.bar);
+  return columns > 0 ? columns : kUnknown;
 }
 
 void Console::clear_bar() {
@@ -105,8 +111,7 @@ void Console::erase() {
 
 void Console::draw() {
   if (!has_bar_ || done_ >= options_.end_step) return;
-  const std::string text = progress_line(done_, options_.end_step, pace_.seconds_per_step(),
-                                         options_.columns > 0 ? options_.columns : terminal_columns(options_.bar));
+  const std::string text = progress_line(done_, options_.end_step, pace_.seconds_per_step(), bar_columns());
   if (text.empty()) return;
   write_all(options_.bar, text);
   drawn_ = true;

@@ -62,6 +62,7 @@ class Console {
  private:
   void write_line(std::string_view text);  ///< requires the lock
   int columns() const;                     ///< of the terminal that lines go to; 0: none
+  int bar_columns() const;                 ///< of the terminal that the bar is drawn on
   void erase();
   void draw();
 

@@ -240,6 +240,17 @@ TEST_CASE("other lines are folded at the width of a terminal, commands are not",
   CHECK(sent.find(command) != std::string::npos);
 }
 
+TEST_CASE("a terminal without a size, as mpirun gives its ranks, gets whole lines", "[metrics]") {
+  const std::string line =
+      "model     runs/v/model: a Hugging Face folder, which transformers opens, in one long line of text";
+  const std::string sent = on_terminal(0, [&] {
+    Console console({.progress = false, .end_step = 1});
+    console.step(record_of(0));
+    console.line(line);
+  });
+  CHECK(sent == step_line(record_of(0)) + "\r\n" + line + "\r\n");
+}
+
 TEST_CASE("a rank whose launcher writes to a terminal draws the bar into the launcher's pipe", "[metrics]") {
   for (const std::string kind : {"xterm", "dumb"}) {
     std::array<int, 2> pipes{};
