@@ -74,6 +74,19 @@ std::string bash(const Commands& commands, const std::vector<std::string>& keys,
   return fmt::format(
       R"(# bash completion of automodel: source it, or store it as automodel in bash-completion's folder.
 _automodel_keys={keys}
+# PREFIX ENDING: adds the keys that go on from $word, each up to its next dot.
+_automodel_offer() {{
+  local key rest part last=''
+  for key in $_automodel_keys; do
+    [[ $1$key == "$word"* ]] || continue
+    rest="$1$key"
+    rest="${{rest#"$word"}}"
+    if [[ $rest == *.* ]]; then part="$word${{rest%%.*}}."; else part="$1$key$2"; fi
+    [ "$part" = "$last" ] || COMPREPLY+=("$part")
+    last="$part"
+  done
+  [[ " ${{COMPREPLY[*]}} " != *'. '* ]] || compopt -o nospace 2>/dev/null
+}}
 _automodel() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command="${{COMP_WORDS[1]}}"
   local options='' values='' key='' given=''
@@ -114,14 +127,12 @@ _automodel() {{
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word"))
     case " {recipe} " in
-      *" $command "*) for key in $_automodel_keys; do [[ --$key == "$word"* ]] && COMPREPLY+=("--$key"); done ;;
+      *" $command "*) _automodel_offer -- '' ;;
     esac
   else
     case " {recipe} " in
       *" $command "*)
-        if [ -n "$word" ]; then
-          for key in $_automodel_keys; do [[ $key == "$word"* ]] && COMPREPLY+=("$key="); done
-        fi
+        [ -z "$word" ] || _automodel_offer '' '='
         if [ "${{#COMPREPLY[@]}}" -gt 0 ]; then compopt -o nospace 2>/dev/null; return; fi
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$word") $(compgen -f -X '!*.y*ml' -- "$word")) ;;

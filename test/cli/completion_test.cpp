@@ -55,6 +55,11 @@ TEST_CASE("bash completes commands, recipes, options, values and keys", "[cli]")
   CHECK(bash("automodel train recipe.yaml --world") == Words{""});
   CHECK(bash("automodel train recipe.yaml --distributed.pipeline.layers") ==
         Words{"--distributed.pipeline.layers_per_stage"});
+  CHECK(bash("automodel train recipe.yaml --optim") == Words{"--optimizer", "--optimizer."});
+  CHECK(bash("automodel train recipe.yaml optim") == Words{"optimizer=", "optimizer."});
+  const auto sections = bash("automodel plan recipe.yaml --");
+  CHECK((sections.size() > 60 && sections.size() < 160));  // a level of the recipe, not its 600 keys
+  CHECK(sections.contains("--world-size"));
   CHECK(bash("automodel recipe.yaml --distributed.pp_") == Words{"--distributed.pp_size"});
   CHECK(bash("automodel train recipe.yaml optimizer.weight_d") == Words{"optimizer.weight_decay="});
   CHECK(bash("automodel train recipe.yaml --model.config.m") == Words{"--model.config.model_type"});
