@@ -95,13 +95,17 @@ void use_calibration(Hardware& out, const HardwareRequest& request, int local) {
   out.share *= threads;
   out.origin = fmt::format("calibrated {}", calibration.when);
   if (!rates.exact) out.origin += " at other sizes; --calibrate measures these sizes";
-  out.peak = rates.layers.peak * out.share;
+  // A peak is what nothing exceeds: layers may do better than the matmul that is measured beside them.
+  const auto& head = rates.head.head;
+  const double forward = layer.work / layer.forward, backward = 2 * layer.work / layer.backward;
+  const double both = 3 * head.work / (head.forward + head.backward);
+  const double peak = std::max({rates.layers.peak, forward, backward, both});
+  out.peak = peak * out.share;
   out.memory_bandwidth = rates.layers.memory_bandwidth * out.share;
   out.optimizer_rate = rates.layers.optimizer_rate * out.share;
-  const auto efficiency = [&](double work, double seconds) { return work / seconds / rates.layers.peak; };
-  out.forward_efficiency = efficiency(layer.work, layer.forward);
-  out.backward_efficiency = efficiency(2 * layer.work, layer.backward);
-  out.head_efficiency = efficiency(3 * rates.head.head.work, rates.head.head.forward + rates.head.head.backward);
+  out.forward_efficiency = forward / peak;
+  out.backward_efficiency = backward / peak;
+  out.head_efficiency = both / peak;
   out.layer_overhead = 0;
 }
 

@@ -161,6 +161,19 @@ TEST_CASE("a plan uses the times measured at its sizes", "[plan]") {
   CHECK(again.estimate->time.schedule == Approx(2 * (once + 8)).epsilon(1e-6));
 }
 
+TEST_CASE("layers that are faster than the measured matmul are the peak, and times stay the same", "[plan]") {
+  const auto loaded = recipe("strategy: ddp");
+  auto calibration = measured_for(planned(loaded, nullptr));
+  const auto usual = planned(loaded, &calibration);
+  // A matmul at a hundredth of the rate of the layers' forward passes.
+  auto& made = calibration.samples.front();
+  made.peak = made.layers[0].time.work / made.layers[0].time.forward / 100;
+  const auto plan = planned(loaded, &calibration);
+  CHECK(plan.estimate->time.schedule == Approx(usual.estimate->time.schedule));
+  CHECK(plan.estimate->time.mfu < 1);
+  CHECK(plan.estimate->hardware.forward_efficiency <= 1);
+}
+
 TEST_CASE("separate input and weight gradients have their own calibrated times", "[plan]") {
   const auto loaded =
       recipe("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZBVZeroBubble, pp_microbatch_size: 2}");
