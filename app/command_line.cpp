@@ -16,6 +16,7 @@
 #include "base/terminal.h"
 #include "base/version.h"
 #include "config/reference.h"
+#include "foreign/conversion.h"
 #include "option_checks.h"
 #include "report.h"
 #include "report/plan_json.h"
@@ -143,6 +144,26 @@ void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_option("--apply", options.apply, "Write the recipe with the best plan of a search")->type_name("FILE.yaml");
 }
 
+void add_from_options(CLI::App& sub, Options& options) {
+  const auto names = foreign::formats();
+  sub.add_option("--from", options.from,
+                 fmt::format("Plan another trainer's configuration: {}; may be repeated. Its own arguments follow '--' "
+                             "(megatron, hf-trainer: - as FILE)",
+                             fmt::join(names, ", ")))
+      ->type_name("FORMAT FILE")
+      ->type_size(2)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_flag("--print-recipe", options.print_recipe, "--from: print the recipe that says the same, and nothing else");
+  sub.add_flag("--allow-inexact", options.allow_inexact, "--from: plan although something cannot be expressed");
+  sub.add_option("--model", options.model, "--from: the model, in place of the configuration's")->type_name("NAME");
+  sub.add_option("--seq-length", options.seq_length, "--from: tokens of a sequence")->check(whole_number());
+  sub.add_option("--vocab-size", options.vocab_size, "--from: tokens that the tokenizer knows")->check(whole_number());
+  sub.add_option("--accept-optimizer", options.accept_optimizer,
+                 "--from: plan this one for an optimizer without equivalent")
+      ->check(one_of({"adamw"}));
+}
+
 void add_checkpoint_options(CLI::App& sub, Options& options) {
   sub.add_option("ACTION", options.action,
                  "ls: a table; verify: read everything and compare checksums; export: write a "
@@ -252,6 +273,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   }
   if (command.takes & kSlurm) add_slurm_options(sub, options);
   if (command.takes & kEstimates) add_estimate_options(sub, options);
+  if (command.takes & kEstimates) add_from_options(sub, options);
   if (command.takes & kProcesses) {
     add_ranks(sub, options.nproc_per_node, "--nproc-per-node", "Start this many ranks on this machine");
     add_restart_options(sub, options);
@@ -390,6 +412,8 @@ launch::CompletedCommand describe(const CLI::App& sub, const Command& command) {
   return out;
 }
 
+constexpr const char* kNoRecipe = "-";
+
 bool is_recipe(const std::string& word) {
   return word.ends_with(".yaml") || word.ends_with(".yml");
 }
@@ -426,6 +450,15 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
   const std::string help = "see automodel " + (words[0].starts_with("-") ? "" : words[0] + " ") + "--help";
   if (!words[0].starts_with("-") && std::find(names.begin(), names.end(), words[0]) == names.end())
     return refuse_words(fmt::format("unknown command '{}'", words[0]), suggestion(words[0], names));
+  // What follows "--" are another trainer's own arguments.
+  std::vector<std::string> arguments;
+  if (const auto end = std::ranges::find(words, "--"); words[0] == "plan" && end != words.end()) {
+    arguments.assign(end + 1, words.end());
+    words.erase(end, words.end());
+  }
+  // --from takes the place of RECIPE, which would otherwise be the value of the first override.
+  if (words[0] == "plan" && std::ranges::find(words, "--from") != words.end())
+    words.insert(words.begin() + 1, kNoRecipe);
   std::reverse(words.begin(), words.end());  // CLI11 consumes them from the back
   try {
     app.parse(words);
@@ -447,7 +480,9 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
     for (const auto& word : options[i].overrides)
       if (auto meant = synonym_of(word); !meant.empty() || !(meant = misspelled_option(*subs[i], word)).empty())
         return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word), meant);
-    if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate)
+    options[i].arguments = arguments;
+    if (options[i].recipe == kNoRecipe) options[i].recipe.clear();
+    if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate && options[i].from.empty())
       return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)
       for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));

@@ -36,6 +36,13 @@ struct Options {
   bool search = false;
   bool compare_schedules = false;
   bool failures = false;
+  // Another trainer's configuration, for `plan`.
+  std::vector<std::string> from = {};       ///< format and file, alternately
+  std::vector<std::string> arguments = {};  ///< after "--"
+  std::string model = {};                   ///< in place of the configuration's
+  std::optional<int> seq_length = {}, vocab_size = {};
+  std::string accept_optimizer = {};
+  bool allow_inexact = false, print_recipe = false;
   std::string apply = {};  ///< file to write the best recipe of a search to
   // Slurm jobs.
   std::optional<int> nodes = {}, cpus_per_rank = {};

@@ -13,6 +13,7 @@
 #include "estimate/past_runs.h"
 #include "estimate/search.h"
 #include "failures.h"
+#include "from_option.h"
 #include "launch/train_command.h"
 #include "preflight/preflight.h"
 #include "report.h"
@@ -138,6 +139,16 @@ void check_plan_options(const Options& options) {
   if (options.compare_schedules && (options.search || !options.trace.empty() || !options.actions.empty()))
     throw wrong_words("--compare-schedules cannot be combined with --search, --trace or --actions",
                       "leave them out, or run --compare-schedules separately");
+  if (options.from.empty() &&
+      (options.print_recipe || options.allow_inexact || !options.arguments.empty() || !options.model.empty() ||
+       options.seq_length || options.vocab_size || !options.accept_optimizer.empty()))
+    throw wrong_words(
+        "--print-recipe, --allow-inexact, --model, --seq-length, --vocab-size, --accept-optimizer and "
+        "words after '--' are about another trainer's configuration",
+        "add '--from FORMAT FILE', or override keys of the recipe");
+  if (!options.from.empty() && options.calibrate)
+    throw wrong_words("--calibrate measures this machine with a recipe",
+                      "print the recipe with --print-recipe, and calibrate that");
   if (!options.search && !options.apply.empty())
     throw wrong_words("--apply writes the best plan of a search", "add --search, or leave --apply out");
   if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
@@ -153,14 +164,16 @@ void check_plan_options(const Options& options) {
 int run_plan(const Options& given) {
   const auto options = with_memory(given);
   check_plan_options(options);
-  if (options.recipe.empty()) {
+  if (options.recipe.empty() && options.from.empty()) {
     if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
     const auto made = estimate::own_calibration(estimate::machine_name());
     options.json ? out(estimate::to_json(made)) : say(estimate::to_text(made));
     return code(ExitCode::kOk);
   }
-  const auto loaded = load(options);
-  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
+  const auto source = options.from.empty() ? FromRecipe{.loaded = load(options)} : load_from(options);
+  if (source.exit) return *source.exit;
+  const auto& loaded = source.loaded;
+  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json, source.json);
   if (options.calibrate) {
     if (const int failed = calibrate(options, &loaded); failed != 0) return failed;
     if (!options.json) err(estimate::to_text(estimate::own_calibration(estimate::machine_name())));
@@ -176,7 +189,7 @@ int run_plan(const Options& given) {
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
   const auto result = estimate::make_plan(loaded, request);
-  if (!result.plan) return refuse(result.problems, loaded, options.json);
+  if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
   const auto& plan = *result.plan;
   const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute
                       : options.actions == "lowered" ? report::ActionFormat::kLowered
@@ -189,11 +202,11 @@ int run_plan(const Options& given) {
   if (!options.json) err(to_text(plan.warnings, "warning"));
   if (!options.json) err(to_text(untrainable(loaded), "warning"));
   const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
-  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true);
+  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, source.json);
   const auto missing = check_files(options, plan, loaded);
-  if (!missing.empty() && options.json) return refuse(missing, loaded, true);
+  if (!missing.empty() && options.json) return refuse(missing, loaded, true, source.json);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
-  options.json ? out(report::to_json(plan, format) + "\n") : say(report::to_text(plan, format, detail));
+  options.json ? out(report::to_json(plan, format, source.json) + "\n") : say(report::to_text(plan, format, detail));
   if (!options.json && !options.verbose && plan.estimate)
     say(fmt::format("more      {}--verbose: memory by rank and phase, FLOPs, traffic\n",
                     options.world_size || loaded.recipe.distributed->dp_size()

@@ -11,6 +11,7 @@
 
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "from_option.h"
 #include "report/plan_json.h"
 
 namespace automodel::app {
@@ -29,10 +30,10 @@ void err(const std::string& text) {
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
-int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json) {
+int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, const std::string& from) {
   const int exit = code(exit_code(problems));
   if (json) {
-    out(report::errors_to_json(problems) + "\n");
+    out(report::errors_to_json(problems, from) + "\n");
     return exit;
   }
   for (const auto& problem : problems) {
@@ -53,7 +54,9 @@ Error wrong_words(std::string message, std::string help) {
 }
 
 config::LoadedRecipe load(const Options& options) {
-  return config::load_recipe(options.recipe, options.overrides, config::process_environment());
+  auto loaded = config::load_recipe(options.recipe, options.overrides, config::process_environment());
+  loaded.problems = name_trainer(loaded);
+  return loaded;
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -16,8 +16,9 @@ void out(const std::string& text);
 void say(const std::string& text);
 /// To standard error, folded and coloured at a terminal.
 void err(const std::string& text);
-/// Prints problems as text with the lines they concern, or as JSON. Returns their exit code.
-int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json);
+/// Prints problems as text with the lines they concern, or as JSON. Returns their exit code. `from`: the member of that
+/// name, of `plan --from`.
+int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, const std::string& from = "");
 /// The Error for a wrong command line.
 Error wrong_words(std::string message, std::string help);
 /// Loads the recipe with its overrides; the result includes the problems of both.

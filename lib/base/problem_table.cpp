@@ -99,6 +99,20 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "*Warning.* A section or key has no effect in combination with the rest, for example `distributed.pipeline` with "
      "`pp_size` 1.",
      "Remove it, or change what prevents its effect."},
+    {"from-format", ExitCode::kBadInput,
+     "A file is another trainer's configuration and given as a recipe, or `--from` was given a file that it cannot "
+     "read: "
+     "a shell script, Python, something that is no mapping.",
+     "The command to use is named: `automodel plan --from FORMAT FILE --world-size N`. Nothing is executed."},
+    {"from-refused", ExitCode::kBadInput,
+     "The configuration trains in a way that has no equivalent (preference optimization, rewards, encoder-decoder, "
+     "low-rank optimizers), or its own trainer refuses it with this number of ranks.",
+     "A plan of something else would mislead. [other-trainers.md](other-trainers.md) lists what is refused."},
+    {"from-missing", ExitCode::kBadInput,
+     "The configuration lacks what a plan needs: number of ranks, sequence length, vocabulary, the model of a folder.",
+     "The option that gives it is named; nothing is guessed."},
+    {"from-inexact", ExitCode::kBadInput, "A key changes the computation, and a recipe cannot say it.",
+     "`--allow-inexact` plans without it; `plan --json` has it under `from.not_expressed`."},
     {"size-conflict", ExitCode::kBadInput,
      "A mesh size is given under `distributed` and, with a different value, under `model_parallel`.",
      "Remove one of the two."},

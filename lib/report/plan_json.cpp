@@ -186,9 +186,15 @@ void write_frozen(JsonWriter& json, const plan::TrainingPlan& plan) {
   json.end_object();
 }
 
+void write_from(JsonWriter& json, const std::string& from) {
+  if (from.empty()) return;
+  json.key("from");
+  json.document(from);
+}
+
 }  // namespace
 
-std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions) {
+std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions, const std::string& from) {
   JsonWriter json;
   json.begin_object();
   json.member("automodel", kVersion);
@@ -217,14 +223,16 @@ std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions) {
   if (plan.estimate) write_members(json, *plan.estimate);
   write_keys(json, "unsupported", plan.unsupported);
   write_keys(json, "ignored", plan.ignored);
+  write_from(json, from);
   json.end_object();
   return json.take();
 }
 
-std::string errors_to_json(const Diagnostics& problems) {
+std::string errors_to_json(const Diagnostics& problems, const std::string& from) {
   JsonWriter json;
   json.begin_object();
   write_problems(json, "errors", problems);
+  write_from(json, from);
   json.end_object();
   return json.take();
 }

@@ -1,0 +1,86 @@
+#include "from_option.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "base/spelling.h"
+#include "base/utf8.h"
+#include "foreign/conversion.h"
+#include "report.h"
+#include "report/plan_json.h"
+
+namespace automodel::app {
+namespace {
+
+/// "-" names no file: the configuration is what follows "--".
+foreign::Request foreign_request(const Options& options) {
+  foreign::Request request{.arguments = options.arguments,
+                           .world_size = options.world_size,
+                           .model = options.model,
+                           .seq_length = options.seq_length,
+                           .vocab_size = options.vocab_size,
+                           .accept_adamw = options.accept_optimizer == "adamw",
+                           .allow_inexact = options.allow_inexact,
+                           .environment = [](const std::string& name) -> std::optional<std::string> {
+                             const char* value = std::getenv(name.c_str());
+                             return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+                           }};
+  for (std::size_t i = 0; i + 1 < options.from.size(); i += 2) {
+    const auto& format = options.from[i];
+    if (std::ranges::find(foreign::formats(), format) == foreign::formats().end())
+      throw wrong_words(
+          fmt::format("--from knows no format '{}'", printable(format)),
+          suggestion(format, std::vector<std::string_view>(foreign::formats().begin(), foreign::formats().end())));
+    request.files.push_back({format, options.from[i + 1] == "-" ? "" : options.from[i + 1]});
+  }
+  return request;
+}
+
+}  // namespace
+
+FromRecipe load_from(const Options& options) {
+  const auto made = foreign::convert(foreign_request(options));
+  FromRecipe out{.json = foreign::to_json(made)};
+  out.loaded.path = made.origin;
+  if (!made.problems.empty()) {
+    out.exit = refuse(made.problems, out.loaded, options.json, out.json);
+    return out;
+  }
+  if (options.print_recipe) {
+    if (!options.overrides.empty())
+      throw wrong_words("--print-recipe prints what the configuration says",
+                        "override keys of the recipe that it prints");
+    app::out(made.recipe);
+    out.exit = code(ExitCode::kOk);
+    return out;
+  }
+  Diagnostics words;
+  // No variables: text of a stranger's file must not be replaced by what this environment holds.
+  out.loaded = config::read_recipe(made.recipe, made.origin, config::parse_overrides(options.overrides, words),
+                                   [](const std::string&) { return std::nullopt; });
+  out.loaded.problems.insert(out.loaded.problems.begin(), words.begin(), words.end());
+  if (!options.json)
+    for (const auto& each : made.findings.not_expressed)
+      err(fmt::format("warning: not expressed: {}: {}\n", printable(each.key), printable(each.reason)));
+  if (!options.json)
+    for (const auto& each : made.findings.notes)
+      err(fmt::format("note: {}: {}\n", printable(each.key), printable(each.reason)));
+  return out;
+}
+
+Diagnostics name_trainer(const config::LoadedRecipe& loaded) {
+  if (loaded.problems.empty()) return loaded.problems;
+  const auto format = foreign::recognise(loaded.path, loaded.text);
+  if (format.empty()) return loaded.problems;
+  Diagnostics out;
+  out.add("from-format")
+      .says("this is a configuration of {}, not a recipe", format)
+      .hint("'automodel plan --from {} {} --world-size N' plans it; with '--print-recipe' it prints the recipe", format,
+            printable(loaded.path))
+      .at({loaded.path, 1, 1});
+  return out;
+}
+
+}  // namespace automodel::app

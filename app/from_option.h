@@ -1,0 +1,24 @@
+// `plan --from`: the recipe that another trainer's configuration amounts to.
+#pragma once
+
+#include <optional>
+
+#include "config/recipe.h"
+#include "options.h"
+
+namespace automodel::app {
+
+/// The converted recipe, on which `plan` goes on as on any other.
+struct FromRecipe {
+  std::optional<int> exit = {};  ///< the command is done: problems were reported, or the recipe printed
+  config::LoadedRecipe loaded = {};
+  std::string json = {};  ///< the member `from` of plan --json
+};
+
+FromRecipe load_from(const Options& options);
+
+/// Problems of a file given as a recipe that is another trainer's configuration: one, with the command to use.
+/// Otherwise `problems` as they are.
+Diagnostics name_trainer(const config::LoadedRecipe& loaded);
+
+}  // namespace automodel::app

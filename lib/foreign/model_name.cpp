@@ -1,0 +1,68 @@
+#include "foreign/model_name.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/catalogue.h"
+
+namespace automodel::foreign {
+namespace {
+
+/// First parts of paths that people keep models in; no organisation of the hub has such a name.
+constexpr auto kFolders =
+    std::to_array<std::string_view>({"models", "model", "checkpoints", "saves", "outputs", "output", "data", "ckpt"});
+
+bool is_path(const std::string& name) {
+  if (name.starts_with('/') || name.starts_with('~') || name.starts_with('.')) return true;
+  if (std::ranges::count(name, '/') > 1) return true;
+  return std::ranges::find(kFolders, name.substr(0, name.find('/'))) != kFolders.end();
+}
+
+std::string_view last_part(std::string_view name) {
+  while (name.ends_with('/')) name.remove_suffix(1);
+  return name.substr(name.rfind('/') + 1);
+}
+
+}  // namespace
+
+std::string with_last_part(std::string_view last) {
+  for (const auto name : plan::catalogue_names())
+    if (last_part(name) == last) return std::string(name);
+  return {};
+}
+
+void name_model(Resolved& out, Findings& findings) {
+  if (!out.model || out.sizes) return;
+  const auto& name = *out.model;
+  std::error_code ignored;
+  if (is_path(name)) {
+    if (!std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
+      findings.ask(fmt::format("{}: {}", out.model.key, name), "model is a local folder: sizes unknown without it",
+                   "--model NAME");
+    return;
+  }
+  auto known = plan::find_in_catalogue(name);
+  if (!known) {
+    auto last = last_part(name);
+    constexpr std::string_view kUnpacked = "-dequantized";
+    if (last.ends_with(kUnpacked)) last.remove_suffix(kUnpacked.size());
+    const auto original = with_last_part(last);
+    if (original.empty()) return;  // perhaps in the local cache; if not, the plan says so
+    out.catalogue_name = original;
+    known = plan::find_in_catalogue(original);
+    findings.note(fmt::format("{}: {}", out.model.key, name), "planned as " + original + ", of which it is a copy");
+  }
+  const auto config = nlohmann::json::parse(*known, nullptr, false);
+  const auto limit = config.is_object() ? config.value("max_position_embeddings", std::int64_t{0}) : 0;
+  if (limit > 0 && out.seq_length && *out.seq_length > limit) {
+    out.sizes_exceeded = true;
+    findings.note(fmt::format("{}: {}", out.seq_length.key, *out.seq_length),
+                  fmt::format("above the model's {} positions, which the recipe raises", limit));
+  }
+}
+
+}  // namespace automodel::foreign

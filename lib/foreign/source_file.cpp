@@ -1,0 +1,159 @@
+#include "foreign/source_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/file_text.h"
+#include "base/utf8.h"
+#include "config/limits.h"
+#include "config/scalar.h"
+#include "foreign/toml_tree.h"
+
+namespace automodel::foreign {
+namespace {
+
+std::string_view first_line(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+bool is_script(const std::string& path, std::string_view text) {
+  return text.starts_with("#!") || path.ends_with(".sh") || path.ends_with(".bash") || path.ends_with(".sbatch") ||
+         path.ends_with(".slurm");
+}
+
+bool is_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && !config::parse_number(word);
+}
+
+/// "--micro-batch-size" as "micro_batch_size".
+std::string key_of(std::string_view option) {
+  std::string name(option.substr(std::min(option.find_first_not_of('-'), option.size())));
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+/// Puts a value at a dotted path.
+void put(config::Node& root, std::string_view path, config::Node value) {
+  config::Node* map = &root;
+  const auto where = value.where;
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    const std::string name(path.substr(0, dot));
+    auto* found = map->find(name);
+    if (found == nullptr || found->value.kind != config::Node::Kind::kMap) {
+      set_entry(*map, {name, where, {.kind = config::Node::Kind::kMap, .entries = {}, .where = where}});
+      found = map->find(name);
+    }
+    map = &found->value;
+    path.remove_prefix(dot + 1);
+  }
+  set_entry(*map, {std::string(path), where, std::move(value)});
+}
+
+}  // namespace
+
+config::Node scalar_node(std::string text, const SourceLocation& where, bool quoted) {
+  return {.kind = config::Node::Kind::kScalar,
+          .text = text,
+          .written = text,
+          .quoted = quoted,
+          .entries = {},
+          .where = where};
+}
+
+void set_entry(config::Node& map, config::Node::Entry entry) {
+  if (auto* found = map.find(entry.key))
+    *found = std::move(entry);
+  else
+    map.entries.push_back(std::move(entry));
+}
+
+void add_arguments(config::Node& root, std::span<const std::string> words, const std::string& where) {
+  for (std::size_t i = 0; i < words.size();) {
+    const SourceLocation place{where, static_cast<int>(i) + 1, 1};
+    const std::string_view word = words[i++];
+    const auto equals = word.find('=');
+    if (equals != std::string_view::npos && word.find_first_of(" \t") > equals) {
+      put(root, key_of(word.substr(0, equals)), scalar_node(std::string(word.substr(equals + 1)), place));
+      continue;
+    }
+    if (!is_option(word)) continue;  // a positional word: the program, a sub-command
+    std::vector<config::Node> values;
+    while (i < words.size() && !is_option(words[i])) values.push_back(scalar_node(words[i++], place));
+    if (values.empty()) values.push_back(scalar_node("true", place));
+    put(root, key_of(word),
+        values.size() == 1
+            ? std::move(values[0])
+            : config::Node{
+                  .kind = config::Node::Kind::kList, .items = std::move(values), .entries = {}, .where = place});
+  }
+}
+
+std::vector<std::string> argument_lines(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    const auto line = config::trimmed(text.substr(0, end));
+    const auto space = line.find_first_of(" \t");
+    if (line.starts_with("--") && space != std::string_view::npos &&
+        line.substr(0, space).find('=') == std::string_view::npos) {
+      out.emplace_back(line.substr(0, space));
+      out.emplace_back(config::trimmed(line.substr(space)));
+    } else if (!line.empty() && line[0] != '#') {
+      out.emplace_back(line);
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+SourceFile read_source(const std::string& format, const std::string& path, Diagnostics& problems) {
+  SourceFile out{.format = format, .path = path};
+  auto file = file_text(path, config::kMaxRecipe);
+  if (!file.problem.empty()) {
+    problems.add("missing-file")
+        .says("'{}' cannot be read: {}", printable(path), file.problem)
+        .hint("'--from FORMAT FILE' takes the trainer's configuration file")
+        .at({"command line", 0, 0});
+    return out;
+  }
+  out.text = std::move(file.text);
+  if (is_script(path, out.text)) {
+    problems.add("from-format")
+        .says("this is a shell script: what it passes depends on running it, which is not done here")
+        .hint(
+            "put 'echo' before its torchrun (or python, srun), run it, write the arguments one per line to FILE, and "
+            "give --from {} FILE; or put them after '--'",
+            format)
+        .at({path, 1, 1});
+    return out;
+  }
+  if (path.ends_with(".py")) {
+    problems.add("from-format")
+        .says("this is Python: it is not executed here")
+        .hint(
+            "torchtitan: write the configuration as JSON: python -c 'import json; from "
+            "torchtitan.models.llama3.config_registry import llama3_8b as f; print(json.dumps(f().to_dict(), "
+            "default=str))'")
+        .at({path, 1, 1});
+    return out;
+  }
+  const auto line = first_line(out.text);
+  if (line.starts_with("--") && line != "---") {
+    out.is_arguments = true;
+    add_arguments(out.root, argument_lines(out.text), path);
+  } else if (path.ends_with(".toml") || (format == "torchtitan" && !line.starts_with('{'))) {
+    out.root = parse_toml(out.text, path, problems);
+  } else {
+    out.root = config::parse_yaml(out.text, path, problems);
+  }
+  if (problems.empty() && out.root.kind != config::Node::Kind::kMap)
+    problems.add("from-format")
+        .says("the file is not a mapping of keys to values")
+        .hint("'--from {} FILE' takes the trainer's configuration file", format)
+        .at({path, 1, 1});
+  return out;
+}
+
+}  // namespace automodel::foreign

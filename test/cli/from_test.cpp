@@ -1,0 +1,83 @@
+// `plan --from` as a user runs it.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace automodel::test {
+namespace {
+
+constexpr const char* kAxolotl =
+    "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 1\nlearning_rate: 2e-5\nsequence_len: 2048\n"
+    "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\ndatasets: []\n";
+
+}  // namespace
+
+TEST_CASE("another trainer's configuration is planned, printed as a recipe and reported as JSON", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", kAxolotl);
+  const auto text = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --hardware.profile h100");
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Catch::Contains("8 ranks: dp_shard 8, fsdp2"));
+  const auto printed = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --print-recipe");
+  CHECK(printed.code == 0);
+  CHECK_THAT(printed.out, Catch::Contains("seq_length: 2048  # sequence_len"));
+  folder.write("recipe.yaml", printed.out);
+  const auto again = run_program(folder, "plan recipe.yaml --world-size 8 --json --hardware.profile h100");
+  const auto from = nlohmann::json::parse(
+      run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --json --hardware.profile h100").out);
+  auto plain = nlohmann::json::parse(again.out);
+  CHECK(from["from"]["format"] == "axolotl");
+  CHECK(from["from"]["resolved"]["dp"] == 8);
+  CHECK(from["memory"] == plain["memory"]);
+}
+
+TEST_CASE("what cannot be expressed ends with 2, and the JSON still has from", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", std::string(kAxolotl) + "tiled_mlp: true\n");
+  const auto refused = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --json");
+  CHECK(refused.code == 2);
+  const auto json = nlohmann::json::parse(refused.out);
+  CHECK(json["errors"][0]["id"] == "from-inexact");
+  CHECK(json["from"]["not_expressed"][0]["key"] == "tiled_mlp: true");
+  CHECK(run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --allow-inexact").code == 0);
+  const auto silent = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --print-recipe");
+  CHECK(silent.code == 2);
+  CHECK(silent.out.empty());
+}
+
+TEST_CASE("arguments follow two dashes", "[cli]") {
+  const TemporaryFolder folder;
+  const auto made =
+      run_program(folder,
+                  "plan --from megatron - --world-size 8 --json -- --num-layers 2 --hidden-size 64 "
+                  "--num-attention-heads 4 --swiglu "
+                  "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --hidden-dropout 0 "
+                  "--attention-dropout 0 "
+                  "--micro-batch-size 1 --seq-length 64 --vocab-size 128 --bf16 --tensor-model-parallel-size 2");
+  INFO(made.out + made.err);
+  CHECK(made.code == 0);
+  CHECK(nlohmann::json::parse(made.out)["from"]["resolved"]["tp"] == 2);
+}
+
+TEST_CASE("a recognised file without --from is named with the command to use", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", kAxolotl);
+  for (const auto* command : {"plan ax.yaml", "config ax.yaml"}) {
+    const auto refused = run_program(folder, command);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Catch::Contains("error[from-format]"));
+    CHECK_THAT(refused.err, Catch::Contains("automodel plan --from axolotl ax.yaml --world-size N"));
+  }
+}
+
+TEST_CASE("words about another trainer's configuration are checked", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", kAxolotl);
+  CHECK_THAT(run_program(folder, "plan --from axolotel ax.yaml --world-size 8").err, Catch::Contains("axolotl"));
+  CHECK(run_program(folder, "plan --from axolotl ax.yaml").code == 2);
+  CHECK(run_program(folder, "plan --from axolotl missing.yaml --world-size 8").code == 2);
+  CHECK_THAT(run_program(folder, "plan r.yaml --print-recipe").err, Catch::Contains("--from"));
+}
+
+}  // namespace automodel::test

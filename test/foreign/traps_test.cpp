@@ -1,0 +1,251 @@
+// What a converter could get wrong silently, and files of strangers.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "foreign/conversion.h"
+#include "planned.h"
+#include "temporary_folder.h"
+
+namespace automodel::foreign {
+namespace {
+
+using nlohmann::json;
+
+/// Converts a file of this name and text.
+Conversion convert_text(const std::string& format, const std::string& name, const std::string& text,
+                        Request request = {.world_size = 8}) {
+  const test::TemporaryFolder folder;
+  request.files = {{format, folder.write(name, text).string()}};
+  if (!request.environment) request.environment = [](const std::string&) { return std::nullopt; };
+  return convert(request);
+}
+
+bool says(const std::vector<Finding>& findings, const std::string& key) {
+  return std::ranges::any_of(findings, [&](const Finding& each) { return each.key.find(key) != std::string::npos; });
+}
+
+std::string ids(const Diagnostics& problems) {
+  std::string out;
+  for (const auto& each : problems) out += std::string(each.id) + " ";
+  return out;
+}
+
+/// Bytes of weights, gradients and optimizer states per trained parameter, on one rank.
+double bytes_per_parameter(const Conversion& made) {
+  INFO(to_text(made.problems));
+  REQUIRE(made.problems.empty());
+  const auto plan = test::planned(made.recipe + "  profile: h100\n", {.world_size = 1, .cuda_available = true});
+  const auto& memory = plan.estimate->memory.ranks[0].most();
+  return (memory.weights + memory.gradients + memory.optimizer) / 494032768.0;  // of Qwen2.5-0.5B
+}
+
+constexpr const char* kAxolotl =
+    "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nlearning_rate: 2e-5\nsequence_len: 128\n";
+constexpr const char* kTrl =
+    "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: x\nper_device_train_batch_size: 1\nmax_length: 128\n";
+
+}  // namespace
+
+TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
+  const Request one{.world_size = 1};
+  CHECK(bytes_per_parameter(convert_text("axolotl", "a.yaml", kAxolotl, one)) == Approx(8).epsilon(0.02));
+  CHECK(bytes_per_parameter(convert_text(
+            "axolotl", "a.yaml",
+            std::string(kAxolotl) + "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n", one)) ==
+        Approx(8).epsilon(0.02));
+  CHECK(bytes_per_parameter(convert_text("trl", "t.yaml", kTrl, one)) == Approx(16).epsilon(0.02));
+  CHECK(bytes_per_parameter(convert_text("trl", "t.yaml", std::string(kTrl) + "dtype: bfloat16\n", one)) ==
+        Approx(8).epsilon(0.02));
+  // 16, and the float32 copy of the rank's part of the gradients during the update.
+  CHECK(bytes_per_parameter(convert_text(
+            "trl", "t.yaml", std::string(kTrl) + "deepspeed: {zero_optimization: {stage: 1}, bf16: {enabled: auto}}\n",
+            one)) == Approx(20).epsilon(0.02));
+}
+
+TEST_CASE("defaults differ by trainer", "[foreign]") {
+  const auto trl = convert_text("trl", "t.yaml", "model_name_or_path: gpt2\ndataset_name: x\n").resolved;
+  CHECK(*trl.dtype == "bfloat16");
+  CHECK(*trl.recompute == "full");
+  CHECK(*trl.seq_length == 1024);
+  CHECK(*trl.lr == 2e-5);
+  const auto trainer = convert_text("hf-trainer", "t.args", "--model_name_or_path\ngpt2\n").resolved;
+  CHECK(*trainer.dtype == "float32");
+  CHECK(*trainer.recompute == "none");
+  CHECK(*trainer.lr == 5e-5);
+  CHECK_FALSE(trainer.seq_length);
+  const auto factory =
+      convert_text("llamafactory", "l.yaml", "model_name_or_path: gpt2\nstage: sft\nlora_rank: 4\nbf16: true\n")
+          .resolved;
+  CHECK((*factory.adapter).alpha == 8);
+  CHECK(*factory.recompute == "full");
+  CHECK_FALSE(convert_text("llamafactory", "l.yaml", "model_name_or_path: gpt2\nstage: sft\nquantization_bit: 4\n")
+                  .resolved.quantization.value_or("") == "nf4");
+  CHECK(*convert_text("trl", "t.yaml", std::string(kTrl) + "use_peft: true\nload_in_4bit: true\n")
+             .resolved.quantization == "nf4");
+}
+
+TEST_CASE("ranks of tensor, context and Ulysses parallelism do not multiply the batch", "[foreign]") {
+  const auto made =
+      convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "context_parallel_size: 4\ntensor_parallel_size: 2\n");
+  CHECK(made.resolved.dp == 1);
+  CHECK(*made.resolved.global_batch == 1);
+}
+
+TEST_CASE("a number that contradicts the Trainer's is refused, as there", "[foreign]") {
+  const std::string zero = "deepspeed: {train_micro_batch_size_per_gpu: 2, zero_optimization: {stage: 2}}\n";
+  CHECK(convert_text("trl", "t.yaml", kTrl + zero).findings.refused);
+  CHECK_FALSE(convert_text("trl", "t.yaml",
+                           "model_name_or_path: gpt2\ndataset_name: x\nper_device_train_batch_size: 2\n" + zero)
+                  .findings.refused);
+}
+
+TEST_CASE("switches that do nothing do nothing", "[foreign]") {
+  const std::string titan =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n[float8]\nfilter_fqns = [\"output\"]\n";
+  CHECK(*convert_text("torchtitan", "c.toml", titan).resolved.fp8 == "false");
+  auto on = titan;
+  on.insert(8, "converters = [\"float8\"]\n");
+  CHECK(*convert_text("torchtitan", "c.toml", on).resolved.fp8 == "true");
+  const auto made = convert_text("megatron", "m.args",
+                                 "--num-layers\n2\n--hidden-size\n64\n--num-attention-heads\n4\n--sequence-parallel\n--"
+                                 "micro-batch-size\n1\n--seq-length\n64\n");
+  CHECK(*made.resolved.sequence_parallel == false);
+  CHECK(says(made.findings.ignored, "sequence_parallel"));
+  CHECK(says(made.findings.not_expressed, "hidden_dropout: 0.1 (default)"));
+}
+
+TEST_CASE("every n-th layer recomputed whole is reported", "[foreign]") {
+  const std::string titan =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n[activation_checkpoint]\nmode = "
+      "\"selective\"\nselective_ac_option = \"2\"\n";
+  CHECK(says(convert_text("torchtitan", "c.toml", titan).findings.not_expressed, "selective_ac_option"));
+}
+
+TEST_CASE("the number of ranks is never taken from a file", "[foreign]") {
+  const auto made = convert_text("accelerate", "a.yaml", "distributed_type: MULTI_GPU\nnum_processes: 8\n", {});
+  CHECK(made.resolved.dp == 0);
+  CHECK(ids(made.problems).find("from-missing") != std::string::npos);
+  CHECK(to_text(made.problems).find("--world-size N") != std::string::npos);
+}
+
+TEST_CASE("what is not expressed is an error unless it is allowed", "[foreign]") {
+  const std::string text = std::string(kAxolotl) + "optimizer: adamw_bnb_8bit\n";
+  const auto refused = convert_text("axolotl", "a.yaml", text);
+  CHECK(ids(refused.problems) == "from-inexact ");
+  CHECK(refused.recipe.empty());
+  const auto allowed = convert_text("axolotl", "a.yaml", text, {.world_size = 8, .allow_inexact = true});
+  CHECK(allowed.problems.empty());
+  CHECK(allowed.recipe.find("Not expressed: optimizer: adamw_bnb_8bit") != std::string::npos);
+  const auto low_rank = std::string(kAxolotl) + "optimizer: galore_adamw\n";
+  CHECK(ids(convert_text("axolotl", "a.yaml", low_rank).problems) == "from-refused ");
+  CHECK(convert_text("axolotl", "a.yaml", low_rank, {.world_size = 8, .accept_adamw = true, .allow_inexact = true})
+            .problems.empty());
+}
+
+TEST_CASE("keys that nobody knows are listed", "[foreign]") {
+  const auto made = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "no_such_key: 3\n");
+  CHECK(made.problems.empty());
+  CHECK(says(made.findings.ignored, "no_such_key"));
+}
+
+TEST_CASE("arguments override the file", "[foreign]") {
+  const std::string titan =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n[training]\nlocal_batch_size = 1\n";
+  const auto made = convert_text(
+      "torchtitan", "c.toml", titan,
+      {.arguments = {"--training.local-batch-size", "4", "--parallelism.tensor_parallel_degree=2"}, .world_size = 8});
+  CHECK(*made.resolved.micro_batch == 4);
+  CHECK(*made.resolved.tp == 2);
+  const auto tuned =
+      convert_text("axolotl", "a.yaml", kAxolotl, {.arguments = {"micro_batch_size=3"}, .world_size = 8});
+  CHECK(*tuned.resolved.micro_batch == 3);
+}
+
+TEST_CASE("scripts and programs are refused, not executed", "[foreign]") {
+  for (const auto& [format, name, text] :
+       {std::tuple{"megatron", "run.sh", "torchrun pretrain_gpt.py --num-layers 2\n"},
+        std::tuple{"hf-trainer", "run", "#!/bin/bash\ntouch ran\n"},
+        std::tuple{"torchtitan", "config_registry.py", "import os\n"}}) {
+    const auto made = convert_text(format, name, text);
+    CHECK(ids(made.problems) == "from-format ");
+  }
+}
+
+TEST_CASE("files of strangers end with a problem, not with the program", "[foreign]") {
+  std::string deep(100'000, '[');
+  CHECK(ids(convert_text("deepspeed", "d.json", deep).problems) == "yaml-syntax ");
+  std::string tables = "[model]\na = " + std::string(100'000, '[') + "\n";
+  CHECK(ids(convert_text("torchtitan", "c.toml", tables).problems) == "yaml-syntax ");
+  CHECK(ids(convert_text("torchtitan", "c.toml", "[model\n").problems) == "yaml-syntax ");
+  CHECK(ids(convert_text("axolotl", "a.yaml", std::string(std::size_t{5} << 20, '#')).problems) == "missing-file ");
+  CHECK(ids(convert_text("axolotl", "a.yaml", "- 1\n").problems) == "from-format ");
+  CHECK(ids(convert_text("axolotl", "a.yaml", "base_model: gpt2\nmicro_batch_size: many\n").problems) == "bad-type ");
+  for (const auto* huge : {"1e300", "999999999999999", "-1", "0"})
+    CHECK_FALSE(
+        convert_text(
+            "axolotl", "a.yaml",
+            fmt::format("base_model: gpt2\nmicro_batch_size: {}\nsequence_len: 1\ngradient_accumulation_steps: {}\n",
+                        huge, huge))
+            .problems.empty());
+  for (const auto* none :
+       {"--tensor-model-parallel-size\n0", "--num-layers\n999999999999999\n--pipeline-model-parallel-size\n1048576",
+        "--num-attention-heads\n0", "--pipeline-model-parallel-size\n-1"})
+    CHECK_FALSE(convert_text("megatron", "m.args",
+                             fmt::format("--num-layers\n2\n--hidden-size\n64\n--micro-batch-size\n1\n{}\n", none))
+                    .problems.empty());
+  CHECK(ids(convert_text("megatron", "m.args", "--num-layers\n").problems) == "bad-type ");
+}
+
+TEST_CASE("a configuration names only configurations, and no variables of this environment", "[foreign]") {
+  CHECK(ids(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "deepspeed: /etc/hostname\n").problems) ==
+        "from-format ");
+  CHECK(ids(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "deepspeed: missing/zero3.json\n").problems) ==
+        "missing-file ");
+  const test::TemporaryFolder folder;
+  folder.write("zero.json", R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}})");
+  const auto file = folder.write("examples/one/a.yaml", std::string(kAxolotl) + "deepspeed: zero.json\n").string();
+  const auto made = convert({.files = {{"axolotl", file}}, .world_size = 8});
+  CHECK(made.problems.empty());
+  CHECK(made.resolved.zero_stage == 3);
+}
+
+TEST_CASE("the trainer's own refusals are kept", "[foreign]") {
+  CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "load_in_4bit: true\n").findings.refused);
+  CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "fsdp: [full_shard]\ndeepspeed: {}\n",
+                     {.world_size = 8})
+            .findings.refused);
+  CHECK(convert_text("torchtitan", "c.toml",
+                     "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ndata_parallel_shard_degree = 3\n")
+            .findings.refused);
+  CHECK(convert_text("llamafactory", "l.yaml",
+                     "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ntensor_model_parallel_size: 2\n")
+            .findings.refused);
+}
+
+TEST_CASE("gradients between passes are whole where the trainer keeps them so", "[foreign]") {
+  const std::string sharded =
+      std::string(kAxolotl) +
+      "gradient_accumulation_steps: 2\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n";
+  CHECK(convert_text("axolotl", "a.yaml", sharded).recipe.find("defer_fsdp_grad_sync: true") != std::string::npos);
+  const auto each = sharded + "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}\n";
+  CHECK(convert_text("axolotl", "a.yaml", each).recipe.find("defer_fsdp_grad_sync: false") != std::string::npos);
+}
+
+TEST_CASE("a recipe of ours is not taken for another trainer's file", "[foreign]") {
+  CHECK(recognise("r.yaml", "model: {pretrained_model_name_or_path: gpt2}\nstep_scheduler: {max_steps: 1}\n").empty());
+  CHECK(recognise("r.yaml", "model:\n  config: {model_type: llama}\nmodel_parallel: {bf16: true}\n").empty());
+  CHECK(recognise("r.yaml", "").empty());
+}
+
+TEST_CASE("a stage of the embedding alone becomes a layout", "[foreign]") {
+  const auto made = convert_text("megatron", "m.args",
+                                 "--num-layers\n6\n--hidden-size\n64\n--num-attention-heads\n4\n--micro-batch-"
+                                 "size\n1\n--seq-length\n64\n--vocab-size\n128\n"
+                                 "--pipeline-model-parallel-size\n4\n--num-virtual-stages-per-pipeline-rank\n2\n--"
+                                 "account-for-embedding-in-pipeline-split\n"
+                                 "--account-for-loss-in-pipeline-split\n--bf16\n");
+  CHECK(made.resolved.pipeline_layout == "E|t|t|t|t|t|t|L");
+}
+
+}  // namespace automodel::foreign
