@@ -16,7 +16,7 @@
 #include "base/terminal.h"
 #include "base/version.h"
 #include "config/reference.h"
-#include "foreign/conversion.h"
+#include "from_option.h"
 #include "option_checks.h"
 #include "report.h"
 #include "report/plan_json.h"
@@ -141,27 +141,10 @@ void add_estimate_options(CLI::App& sub, Options& options) {
                "Compare every schedule for this recipe: a table, and with --timeline one chart of all");
   sub.add_flag("--failures", options.failures,
                "Show what losing hosts means: the mesh that follows, whether it fits, how much slower it is");
+  sub.add_option("--diff", options.diff,
+                 "Print what differs from another recipe's plan: keys, decisions with what each changes, memory, time")
+      ->type_name("OTHER.yaml");
   sub.add_option("--apply", options.apply, "Write the recipe with the best plan of a search")->type_name("FILE.yaml");
-}
-
-void add_from_options(CLI::App& sub, Options& options) {
-  const auto names = foreign::formats();
-  sub.add_option("--from", options.from,
-                 fmt::format("Plan another trainer's configuration: {}; may be repeated. Its own arguments follow '--' "
-                             "(megatron, hf-trainer: - as FILE)",
-                             fmt::join(names, ", ")))
-      ->type_name("FORMAT FILE")
-      ->type_size(2)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  sub.add_flag("--print-recipe", options.print_recipe, "--from: print the recipe that says the same, and nothing else");
-  sub.add_flag("--allow-inexact", options.allow_inexact, "--from: plan although something cannot be expressed");
-  sub.add_option("--model", options.model, "--from: the model, in place of the configuration's")->type_name("NAME");
-  sub.add_option("--seq-length", options.seq_length, "--from: tokens of a sequence")->check(whole_number());
-  sub.add_option("--vocab-size", options.vocab_size, "--from: tokens that the tokenizer knows")->check(whole_number());
-  sub.add_option("--accept-optimizer", options.accept_optimizer,
-                 "--from: plan this one for an optimizer without equivalent")
-      ->check(one_of({"adamw"}));
 }
 
 void add_checkpoint_options(CLI::App& sub, Options& options) {

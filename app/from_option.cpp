@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "foreign/conversion.h"
+#include "option_checks.h"
 #include "report.h"
 #include "report/plan_json.h"
 
@@ -39,6 +41,26 @@ foreign::Request foreign_request(const Options& options) {
 }
 
 }  // namespace
+
+void add_from_options(CLI::App& sub, Options& options) {
+  const auto names = foreign::formats();
+  sub.add_option("--from", options.from,
+                 fmt::format("Plan another trainer's configuration: {}; may be repeated. Its own arguments follow '--' "
+                             "(megatron, hf-trainer: - as FILE)",
+                             fmt::join(names, ", ")))
+      ->type_name("FORMAT FILE")
+      ->type_size(2)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_flag("--print-recipe", options.print_recipe, "--from: print the recipe that says the same, and nothing else");
+  sub.add_flag("--allow-inexact", options.allow_inexact, "--from: plan although something cannot be expressed");
+  sub.add_option("--model", options.model, "--from: the model, in place of the configuration's")->type_name("NAME");
+  sub.add_option("--seq-length", options.seq_length, "--from: tokens of a sequence")->check(whole_number());
+  sub.add_option("--vocab-size", options.vocab_size, "--from: tokens that the tokenizer knows")->check(whole_number());
+  sub.add_option("--accept-optimizer", options.accept_optimizer,
+                 "--from: plan this one for an optimizer without equivalent")
+      ->check(one_of({"adamw"}));
+}
 
 FromRecipe load_from(const Options& options) {
   const auto made = foreign::convert(foreign_request(options));

@@ -6,7 +6,14 @@
 #include "config/recipe.h"
 #include "options.h"
 
+namespace CLI {
+class App;
+}
+
 namespace automodel::app {
+
+/// --from and the options that are about it.
+void add_from_options(CLI::App& sub, Options& options);
 
 /// The converted recipe, on which `plan` goes on as on any other.
 struct FromRecipe {

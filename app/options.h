@@ -43,6 +43,7 @@ struct Options {
   std::optional<int> seq_length = {}, vocab_size = {};
   std::string accept_optimizer = {};
   bool allow_inexact = false, print_recipe = false;
+  std::string diff = {};   ///< the recipe to compare with
   std::string apply = {};  ///< file to write the best recipe of a search to
   // Slurm jobs.
   std::optional<int> nodes = {}, cpus_per_rank = {};

@@ -17,6 +17,7 @@
 #include "launch/train_command.h"
 #include "preflight/preflight.h"
 #include "report.h"
+#include "report/plan_diff.h"
 #include "report/plan_json.h"
 #include "report/plan_text.h"
 #include "schedule/chrome_trace.h"
@@ -92,6 +93,20 @@ int run_search(const Options& options, const config::LoadedRecipe& loaded, estim
   return code(ExitCode::kOk);
 }
 
+/// What differs between this plan and that of --diff, with the same overrides and ranks.
+int print_diff(const Options& options, const config::LoadedRecipe& loaded, const estimate::EstimatedPlan& plan,
+               const estimate::PlanRequest& request) {
+  auto other = options;
+  other.recipe = options.diff;
+  const auto compared = load(other);
+  if (!compared.problems.empty()) return refuse(compared.problems, compared, options.json);
+  const auto result = estimate::make_plan(compared, request);
+  if (!result.plan) return refuse(result.problems, compared, options.json);
+  const report::Planned before{loaded, plan}, after{compared, *result.plan};
+  options.json ? out(report::diff_to_json(before, after) + "\n") : say(report::diff_to_text(before, after));
+  return code(ExitCode::kOk);
+}
+
 /// Draws the schedule with unit-time forward passes and, below it, with estimated durations.
 std::string draw(const estimate::EstimatedPlan& plan) {
   const auto& pipeline = *plan.pipeline;
@@ -139,6 +154,11 @@ void check_plan_options(const Options& options) {
   if (options.compare_schedules && (options.search || !options.trace.empty() || !options.actions.empty()))
     throw wrong_words("--compare-schedules cannot be combined with --search, --trace or --actions",
                       "leave them out, or run --compare-schedules separately");
+  if (!options.diff.empty() && (options.search || options.compare_schedules || options.failures || options.verbose ||
+                                options.require_fit || !options.timeline.empty() || !options.trace.empty() ||
+                                !options.actions.empty() || options.print_recipe || options.calibrate))
+    throw wrong_words("--diff prints its own tables",
+                      "leave out the options that print, draw or check one plan; '--json' can be combined with it");
   if (options.from.empty() &&
       (options.print_recipe || options.allow_inexact || !options.arguments.empty() || !options.model.empty() ||
        options.seq_length || options.vocab_size || !options.accept_optimizer.empty()))
@@ -191,6 +211,7 @@ int run_plan(const Options& given) {
   const auto result = estimate::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
   const auto& plan = *result.plan;
+  if (!options.diff.empty()) return print_diff(options, loaded, plan, request);
   const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute
                       : options.actions == "lowered" ? report::ActionFormat::kLowered
                                                      : report::ActionFormat::kNone;

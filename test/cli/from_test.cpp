@@ -71,6 +71,38 @@ TEST_CASE("a recognised file without --from is named with the command to use", "
   }
 }
 
+TEST_CASE("--diff prints what differs between two plans", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string recipe =
+      "device: cuda\nmodel: {config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: "
+      "2, "
+      "num_attention_heads: 4, vocab_size: 2048}}\ndataset: {_target_: mock, seq_length: 64}\nhardware: {profile: "
+      "h100}\n"
+      "step_scheduler: {global_batch_size: 32, local_batch_size: 4, max_steps: 3}\n";
+  folder.write("a.yaml", recipe);
+  folder.write("b.yaml", recipe + "distributed: {tp_size: 2}\noptimizer: {_target_: adamw, lr: 0.5}\n");
+  const auto equal = run_program(folder, "plan a.yaml --world-size 4 --diff a.yaml");
+  CHECK(equal.code == 0);
+  CHECK_THAT(equal.out, Catch::Contains("decisions equal") && Catch::Contains("keys      equal"));
+  const auto text = run_program(folder, "plan a.yaml --world-size 4 --diff b.yaml");
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Catch::Contains("distributed.tp_size") && Catch::Contains("memory of the heaviest rank"));
+  const auto json = nlohmann::json::parse(run_program(folder, "plan a.yaml --world-size 4 --diff b.yaml --json").out);
+  const auto decision = [&](const std::string& name) {
+    for (const auto& each : json["decisions"])
+      if (each["decision"] == name) return each;
+    return nlohmann::json();
+  };
+  CHECK(decision("mesh.tp")["after"] == 2);
+  CHECK(decision("mesh.tp")["time"] == true);
+  CHECK(decision("settings.optimizer")["numbers"] == true);
+  CHECK(decision("settings.optimizer")["memory"] == false);
+  const auto plan = nlohmann::json::parse(run_program(folder, "plan b.yaml --world-size 4 --json").out);
+  CHECK(json["after"]["step"].get<double>() == Approx(plan["time"]["step"].get<double>()));
+  CHECK(run_program(folder, "plan a.yaml --diff missing.yaml").code == 2);
+  CHECK(run_program(folder, "plan a.yaml --diff b.yaml --search").code == 2);
+}
+
 TEST_CASE("words about another trainer's configuration are checked", "[cli]") {
   const TemporaryFolder folder;
   folder.write("ax.yaml", kAxolotl);
