@@ -47,11 +47,6 @@ bool has_low_masters(const Resolved& in) {
   return in.master_dtype && *in.master_dtype != "float32";
 }
 
-/// Everything in host memory is fsdp2's offload_policy, whatever shards it there.
-bool offloads_all(const Resolved& in) {
-  return in.offload.value_or("none").find('+') != std::string::npos;
-}
-
 void write_batch(const Resolved& in, Lines& out) {
   out.section("step_scheduler");
   out.add("global_batch_size", in.global_batch);
@@ -119,12 +114,16 @@ void write_model(const Resolved& in, Lines& out) {
     if (in.seq_length && in.sizes_exceeded)
       out.add("max_position_embeddings", Lines::shown(*in.seq_length), "the length is above the model's own limit");
   }
-  if (!in.weights_dtype.empty() && !in.weights_by_model_parallel())
+  // FSDP2 of PyTorch keeps parameters, gradients and moments in the type of the weights: the masters'.
+  const bool masters = in.stack == "pytorch" && in.planned_as_fsdp2() && !in.adapter && in.master_dtype;
+  if (masters)
+    out.add("torch_dtype", *in.master_dtype, in.master_dtype.key);
+  else if (!in.weights_dtype.empty() && !in.weights_by_model_parallel())
     out.add("torch_dtype", in.weights_dtype, in.dtype.key);
 }
 
 void write_distributed(const Resolved& in, Lines& out) {
-  const bool host = offloads_all(in);
+  const bool host = in.offloads_all();
   const std::string strategy = host ? "fsdp2" : in.strategy.value_or("ddp");
   out.section("distributed");
   out.add("strategy", strategy,

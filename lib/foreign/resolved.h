@@ -127,10 +127,13 @@ struct Resolved {
   std::string dispatcher = {};  ///< hardware.dispatcher; empty: the stack's own
   bool sizes_exceeded = false;  ///< seq_length is above the model's own limit
 
+  /// Everything in host memory: fsdp2's offload_policy, whatever shards it there.
+  bool offloads_all() const { return offload.value_or("none").find('+') != std::string::npos; }
+  bool planned_as_fsdp2() const { return offloads_all() || strategy.value_or("") == "fsdp2"; }
   /// Weights in the type of computation with masters beside them, as Megatron and DeepSpeed keep them.
   bool weights_by_model_parallel() const {
     return dtype && *dtype != "float32" && weights_dtype == *dtype && master_dtype.value_or("float32") == "float32" &&
-           (strategy.value_or("") != "fsdp2" || *dtype == "float16");
+           (!planned_as_fsdp2() || *dtype == "float16");
   }
 };
 

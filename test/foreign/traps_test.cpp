@@ -57,6 +57,15 @@ TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer 
   CHECK(bytes_per_parameter(convert_text("trl", "t.yaml", kTrl, one)) == Approx(16).epsilon(0.02));
   CHECK(bytes_per_parameter(convert_text("trl", "t.yaml", std::string(kTrl) + "dtype: bfloat16\n", one)) ==
         Approx(8).epsilon(0.02));
+  // 16, and the gathered bfloat16 weights of the largest units.
+  for (const auto& upcast :
+       {convert_text("trl", "t.yaml", std::string(kTrl) + "fsdp: full_shard auto_wrap\n", one),
+        convert_text("trl", "t.yaml", std::string(kTrl) + "dtype: bfloat16\nfsdp: full_shard\n", one),
+        convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "fsdp: [full_shard, auto_wrap]\n", one)}) {
+    const auto bytes = bytes_per_parameter(upcast);
+    CHECK(bytes > 16);
+    CHECK(bytes < 18);
+  }
   // 16, and the float32 copy of the rank's part of the gradients during the update.
   CHECK(bytes_per_parameter(convert_text(
             "trl", "t.yaml", std::string(kTrl) + "deepspeed: {zero_optimization: {stage: 1}, bf16: {enabled: auto}}\n",
