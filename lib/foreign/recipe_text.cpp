@@ -21,7 +21,8 @@ class Lines {
   void add(const std::string& key, const std::string& value, const std::string& from) {
     if (!pending_.empty()) text_ += pending_ + ":\n";
     pending_.clear();
-    put("  " + key + (value.empty() ? ":" : ": " + value), from);
+    const bool broken = value.find_first_of("\n\r") != std::string::npos;  // words of a stranger's file
+    put("  " + key + (value.empty() ? ":" : ": " + (broken ? shown(value) : value)), from);
   }
   void top(const std::string& key, const std::string& value, const std::string& from) { put(key + ": " + value, from); }
   void comment(const std::string& text) { text_ += "# " + printable(text) + "\n"; }

@@ -219,6 +219,16 @@ TEST_CASE("a configuration names only configurations, and no variables of this e
   CHECK(made.resolved.zero_stage == 3);
 }
 
+TEST_CASE("words of a file cannot become keys of the recipe", "[foreign]") {
+  const std::string words = "\"bfloat16\\nseed: 7\"";
+  for (const auto& made : {convert_text("trl", "t.yaml", std::string(kTrl) + "dtype: " + words + "\n"),
+                           convert_text("axolotl", "a.yaml", "base_model: " + words + "\nmicro_batch_size: 1\n")}) {
+    INFO(to_text(made.problems));
+    REQUIRE_FALSE(made.recipe.empty());
+    CHECK(made.recipe.find("\nseed") == std::string::npos);
+  }
+}
+
 TEST_CASE("the trainer's own refusals are kept", "[foreign]") {
   CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "load_in_4bit: true\n").findings.refused);
   CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "fsdp: [full_shard]\ndeepspeed: {}\n",
