@@ -90,12 +90,13 @@ int run_completion(const Options& options) {
 int run_verify(const Options& options) {
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
-    if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
+    if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
     const auto result = estimate::make_plan(loaded, {.world_size = options.nproc_per_node});
-    if (!result.plan) return refuse(result.problems, loaded, false);
+    if (!result.plan) return refuse(result.problems, loaded, options.json);
   }
   return launch::exec_worker({.work = launch::Work::kVerify,
                               .threads = options.nproc_per_node,
+                              .json = options.json,
                               .recipe = options.recipe,
                               .overrides = options.overrides});
 }
@@ -110,9 +111,9 @@ constexpr std::array kCommands = {
     Command{"schedule", "schedule NAME|FILE.csv|search --pp-size P --microbatches M [--costs FILE.json] [--json]",
             "Print, draw or export a pipeline schedule, or search the shortest one for given costs", kSchedule | kJson,
             run_schedule},
-    Command{"verify", "verify RECIPE [--nproc-per-node N] [OVERRIDE...]",
+    Command{"verify", "verify RECIPE [--nproc-per-node N] [--json] [OVERRIDE...]",
             "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient",
-            kRecipe | kThreads, run_verify},
+            kRecipe | kJson | kThreads, run_verify},
     Command{"data", "data RECIPE [--rows N] [--validation] [--json] [OVERRIDE...]",
             "Print the first rows as they will be trained: label tokens, lengths, packs", kRecipe | kJson | kRows,
             run_data},

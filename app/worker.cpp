@@ -26,6 +26,7 @@
 #include "cuda_half/cuda_half.h"
 #include "metrics/event_stream.h"
 #include "metrics/write_all.h"
+#include "report/plan_json.h"
 #include "train/calibrate.h"
 #include "train/generate_run.h"
 #include "train/rank_meter.h"
@@ -100,6 +101,7 @@ int main(int argc, char** argv) {
     threads = std::stoi(words.front().substr(words.front().find('=') + 1));
     words.erase(words.begin());
   }
+  const bool verify_json = verify && take("--json");
   const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
                           : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
@@ -121,7 +123,7 @@ int main(int argc, char** argv) {
     if (verify && !started_by_launcher()) {
       const auto loaded = config::load_recipe(recipe, words, config::process_environment());
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
-      return static_cast<int>(train::run_verification_alone(loaded, threads));
+      return static_cast<int>(train::run_verification_alone(loaded, threads, verify_json));
     }
     const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
     if (tells_start && world->rank() == 0) metrics::write_all(STDERR_FILENO, kStartMark);
@@ -139,7 +141,7 @@ int main(int argc, char** argv) {
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       if (calibrates) return train::run_calibration(loaded, w, *calibrates);
       if (stop) stop->watch(loaded.recipe.step_scheduler->preemption_signal->signals);
-      code = static_cast<int>(verify ? train::run_verification(loaded, w)
+      code = static_cast<int>(verify ? train::run_verification(loaded, w, verify_json)
                                      : train::run_training(loaded, w, {}, stream ? &*stream : nullptr));
     };
     comm::run_guarded(*world, [&](comm::World& w) {
@@ -154,7 +156,10 @@ int main(int argc, char** argv) {
       if (says_end) stream->add(metrics::end_event(code, ""));
     });
   } catch (const Error& error) {
-    std::fputs(for_terminal(error.what(), STDERR_FILENO).c_str(), stderr);
+    if (verify_json)
+      std::puts(report::errors_to_json(error.problems()).c_str());
+    else
+      std::fputs(for_terminal(error.what(), STDERR_FILENO).c_str(), stderr);
     return static_cast<int>(error.code());
   }
   return code;

@@ -281,6 +281,7 @@ std::vector<std::string> rank_words(const RankJob& job, const std::string& worke
   if (job.start_deadline.count() > 0) words.emplace_back(kTellsStart);
   if (const auto flag = flag_of(job.work); !flag.empty()) words.emplace_back(flag);
   if (job.threads) words.push_back(fmt::format("--threads={}", *job.threads));
+  if (job.json) words.emplace_back("--json");
   if (job.printed == Printed::kEvents) words.emplace_back("--events");
   if (job.printed == Printed::kEventsAndEnd) words.emplace_back("--events-and-end");
   if (!job.recipe.empty()) words.push_back(job.recipe);

@@ -36,6 +36,7 @@ struct RankJob {
   Work work = Work::kTrain;
   int ranks = 1;
   std::optional<int> threads = {};        ///< kVerify: number of ranks; empty: the product of the recipe's sizes
+  bool json = false;                      ///< kVerify: one JSON document instead of text
   std::vector<std::string> starter = {};  ///< launcher command (mpirun or srun with options); empty: our own
   std::string recipe = {};
   std::vector<std::string> overrides = {};

@@ -7,6 +7,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "base/json_writer.h"
 #include "base/text_table.h"
 #include "comm/loopback/loopback.h"
 #include "estimate/estimated_plan.h"
@@ -38,7 +39,7 @@ estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optiona
   return std::move(*made.plan);
 }
 
-std::string report(const Trace& mesh, const Trace& single, const Difference& difference) {
+std::string tables(const Trace& mesh, const Trace& single, const Difference& difference) {
   TextTable steps({"step", "loss", "on one rank", "difference", "gradient norm", "on one rank", "difference"});
   const auto relative = [](double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-30); };
   for (std::size_t i = 0; i < mesh.losses.size(); ++i)
@@ -56,9 +57,57 @@ std::string report(const Trace& mesh, const Trace& single, const Difference& dif
   return out;
 }
 
+std::string report_text(const estimate::EstimatedPlan& plan, const plan::Shrunk& small, const Trace& mesh,
+                        const Trace& single, const Difference& difference) {
+  std::string out = report::to_text(plan);
+  out += fmt::format("verify    {} steps in float64 with {}\n\n", small.steps, small.summary);
+  out += tables(mesh, single, difference);
+  if (difference.within(kTolerance))
+    return out +
+           fmt::format("\nequal: loss, gradient norm and the gradients of {} parameters within {:g} of one rank\n",
+                       difference.parameters.size(), kTolerance);
+  return out + fmt::format("\nDIFFERENT: loss {:.1e}, gradient norm {:.1e}, gradient of {} {:.1e} (allowed: {:g})\n",
+                           difference.loss, difference.norm, difference.worst, difference.gradient, kTolerance);
+}
+
+/// The same for programs: all steps and parameters.
+std::string report_json(const estimate::EstimatedPlan& plan, const plan::Shrunk& small, const Trace& mesh,
+                        const Trace& single, const Difference& difference) {
+  JsonWriter json;
+  json.begin_object();
+  json.member("equal", difference.within(kTolerance));
+  json.member("tolerance", kTolerance);
+  json.member("ranks", plan.mesh.world_size());
+  json.member("model", small.summary);
+  json.key("steps");
+  json.begin_array();
+  for (std::size_t i = 0; i < mesh.losses.size(); ++i) {
+    json.begin_object();
+    json.member("loss", mesh.losses[i]);
+    json.member("loss_on_one_rank", single.losses[i]);
+    json.member("grad_norm", mesh.norms[i]);
+    json.member("grad_norm_on_one_rank", single.norms[i]);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("difference");
+  json.begin_object();
+  json.member("loss", difference.loss);
+  json.member("grad_norm", difference.norm);
+  json.member("gradient", difference.gradient);
+  json.member("worst", difference.worst);
+  json.end_object();
+  json.key("gradients");
+  json.begin_object();
+  for (const auto& [name, value] : difference.parameters) json.member(name, value);
+  json.end_object();
+  json.end_object();
+  return json.take() + "\n";
+}
+
 }  // namespace
 
-ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world) {
+ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world, bool json) {
   at::set_num_threads(1);
   const auto plan = plan_of(recipe, world.size());
   const auto small = plan::shrink(recipe, plan);
@@ -71,23 +120,16 @@ ExitCode run_verification(const config::LoadedRecipe& recipe, comm::World& world
     if (!outcome.ok())
       throw Error(outcome.code, Diagnostic{"verify-failed"}.says(outcome.text).hint("the run on one rank failed"));
     const auto difference = compare(mesh, single);
-    const bool same = difference.within(kTolerance);
-    std::string text = report::to_text(plan);
-    text += fmt::format("verify    {} steps in float64 with {}\n\n", small.steps, small.summary);
-    text += report(mesh, single, difference);
-    text +=
-        same ? fmt::format("\nequal: loss, gradient norm and the gradients of {} parameters within {:g} of one rank\n",
-                           difference.parameters.size(), kTolerance)
-             : fmt::format("\nDIFFERENT: loss {:.1e}, gradient norm {:.1e}, gradient of {} {:.1e} (allowed: {:g})\n",
-                           difference.loss, difference.norm, difference.worst, difference.gradient, kTolerance);
+    const auto text =
+        json ? report_json(plan, small, mesh, single, difference) : report_text(plan, small, mesh, single, difference);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
-    if (!same) code = ExitCode::kRefused;
+    if (!difference.within(kTolerance)) code = ExitCode::kRefused;
   }
   return static_cast<ExitCode>(std::stoi(world.broadcast_text(std::to_string(static_cast<int>(code)))));
 }
 
-ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> asked) {
+ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optional<int> asked, bool json) {
   const int ranks = plan_of(recipe, asked).mesh.world_size();
   if (ranks > kMostThreads)
     throw Error(Diagnostic{"too-many-ranks"}
@@ -95,7 +137,7 @@ ExitCode run_verification_alone(const config::LoadedRecipe& recipe, std::optiona
                     .hint("start it with mpirun, or make sizes smaller: '--distributed.dp_size 2'"));
   ExitCode code = ExitCode::kOk;
   const auto outcome = comm::run_ranks(ranks, [&](comm::World& world) {
-    const auto mine = run_verification(recipe, world);
+    const auto mine = run_verification(recipe, world, json);
     if (world.rank() == 0) code = mine;
   });
   if (outcome.ok()) return code;

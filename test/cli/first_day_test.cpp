@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/program.h"
 #include "golden_folder.h"
@@ -191,6 +192,23 @@ TEST_CASE("A saved model has the tokenizer and chat template that it was trained
   const auto generation = text(run.folder.path() / "made/LATEST/model/generation_config.json");
   CHECK(holds(generation, "\"bos_token_id\": 256"));
   CHECK(holds(generation, "\"eos_token_id\": 257"));
+}
+
+TEST_CASE("verify --json compares each step and gradient in one document", "[first-day]") {
+  const FirstRun run;
+  const auto words = "verify r.yaml --json --nproc-per-node 2 --step_scheduler.local_batch_size 1 ";
+  const auto outcome = test::run_program(run.folder, words);
+  INFO(outcome.out << outcome.err);
+  REQUIRE(outcome.code == 0);
+  const auto made = nlohmann::json::parse(outcome.out);
+  CHECK(made["equal"] == true);
+  CHECK(made["ranks"] == 2);
+  CHECK(made["steps"][0]["loss"].get<double>() == Approx(made["steps"][0]["loss_on_one_rank"].get<double>()));
+  CHECK(made["difference"]["gradient"].get<double>() <= made["tolerance"].get<double>());
+  CHECK(made["gradients"].size() > 10);
+  const auto refused = test::run_program(run.folder, "verify r.yaml --json");
+  CHECK(refused.code != 0);
+  CHECK(nlohmann::json::parse(refused.out)["errors"][0]["id"] == "one-rank");
 }
 
 TEST_CASE("Exporting adapters without --merge is refused", "[first-day]") {
