@@ -27,9 +27,14 @@ namespace automodel::app {
 
 namespace {
 
-/// --memory is shorthand for a recipe key.
-Options with_memory(Options options) {
+/// --memory and --model are words for recipe keys.
+Options with_keys(Options options) {
   if (!options.memory.empty()) options.overrides.push_back("hardware.memory=" + options.memory);
+  // Without --from, --model is the recipe's section; what other words change in it comes later.
+  if (options.from.empty() && !options.model.empty()) {
+    options.overrides.insert(options.overrides.begin(), "model=" + options.model);
+    options.model.clear();
+  }
   return options;
 }
 
@@ -182,7 +187,7 @@ void check_plan_options(const Options& options) {
 }  // namespace
 
 int run_plan(const Options& given) {
-  const auto options = with_memory(given);
+  const auto options = with_keys(given);
   check_plan_options(options);
   if (options.recipe.empty() && options.from.empty()) {
     if (const int failed = calibrate(options, nullptr); failed != 0) return failed;
