@@ -44,6 +44,9 @@ if(LibTorch_FOUND AND NOT TARGET torch::cpu)
   add_library(torch::cpu INTERFACE IMPORTED)
   target_compile_options(torch::cpu INTERFACE
     "SHELL:-idirafter ${LIBTORCH_ROOT}/include" "SHELL:-idirafter ${LIBTORCH_ROOT}/include/torch/csrc/api/include")
+  # Checks in its headers do not name the folder either.
+  target_compile_options(torch::cpu INTERFACE
+    $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-ffile-prefix-map=${LIBTORCH_ROOT}/include/=>)
   # One header for each operator, instead of all operators with every tensor.
   target_compile_definitions(torch::cpu INTERFACE AT_PER_OPERATOR_HEADERS)
   # at::parallel_for is a template whose loop runs on one thread unless the including source is compiled with OpenMP. One
