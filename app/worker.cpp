@@ -33,6 +33,7 @@
 #include "train/run.h"
 #include "train/stop_signal.h"
 #include "train/tensor_memory.h"
+#include "train/torch_version.h"
 #include "train/verify_run.h"
 
 namespace {
@@ -80,8 +81,13 @@ std::string first_line(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto problem = train::torch_problem()) {
+    std::fputs(to_text(Diagnostics{*problem}).c_str(), stderr);
+    return static_cast<int>(problem->exit());
+  }
   if (argc < 2) {
-    std::fputs("automodel-worker is started by 'automodel train'\n", stderr);
+    std::fprintf(stderr, "automodel-worker is started by 'automodel train'\nLibTorch %s\n",
+                 train::torch_version_text(train::loaded_torch()).c_str());
     return static_cast<int>(ExitCode::kBadInput);
   }
   if (std::string_view(argv[1]) == "--load-cuda-half") return load_cuda_half_alone();

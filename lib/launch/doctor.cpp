@@ -54,14 +54,30 @@ bool loads(const char* name) {
   return library != nullptr;
 }
 
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// What a program said as "error[ID]: message" and "help: ...".
+Finding told(std::string_view check, Health health, const std::string& text) {
+  const auto line = first_line(text);
+  const auto help = text.find("help: ");
+  return {check, health, line.starts_with("error[") ? line.substr(line.find(": ") + 2) : line,
+          help != std::string::npos ? first_line(text.substr(help + 6)) : ""};
+}
+
 Finding check_worker() {
   const auto path = worker_path();
   if (access(path.c_str(), X_OK) != 0)
     return {"libtorch", Health::kBad, fmt::format("'{}' is not there", path),
             "automodel-worker is installed beside automodel; set AUTOMODEL_WORKER where it is elsewhere"};
-  // Without arguments it prints its usage (exit 2), but only after its libraries have loaded.
+  // Without arguments it prints its usage and LibTorch's version (exit 2), but only after its libraries have loaded.
   const auto output = run(shell_quoted(path));
-  if (output.code == 2) return {"libtorch", Health::kGood, "automodel-worker starts with its libraries", ""};
+  if (output.code == 2)
+    return {"libtorch", Health::kGood,
+            fmt::format("automodel-worker starts with its libraries: {}", last_line(output.text)), ""};
+  if (output.text.starts_with("error[")) return told("libtorch", Health::kBad, output.text);
   return {"libtorch", Health::kBad, fmt::format("automodel-worker does not start: {}", first_line(output.text)),
           "its libraries are not found: install LibTorch (scripts/install_dependencies.sh), or set LD_LIBRARY_PATH"};
 }
@@ -94,10 +110,7 @@ Finding check_cuda_half() {
   const auto output = run(shell_quoted(worker_path()) + " --load-cuda-half");
   if (output.code == 0)
     return {"cuda", Health::kGood, fmt::format("{} loads: {}", file.native(), first_line(output.text)), ""};
-  const auto line = first_line(output.text);
-  const auto text = line.find("error[") == 0 ? line.substr(line.find(": ") + 2) : line;
-  const auto help = output.text.find("help: ");
-  return {"cuda", harm, text, help != std::string::npos ? first_line(output.text.substr(help + 6)) : ""};
+  return told("cuda", harm, output.text);
 }
 
 Finding check_network() {
