@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <ATen/TensorOperators.h>
 
@@ -14,8 +15,14 @@
 namespace automodel::train {
 namespace {
 
+/// What is not a number is infinitely far from everything, itself included: comparisons would pass over it.
+double distance(double difference, double size) {
+  const double out = difference / size;
+  return std::isnan(out) ? std::numeric_limits<double>::infinity() : out;
+}
+
 double relative(double a, double b) {
-  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+  return distance(std::abs(a - b), std::max(std::abs(b), 1e-30));
 }
 
 }  // namespace
@@ -63,7 +70,7 @@ Difference compare(const Trace& mesh, const Trace& single) {
     const double size = b.norm().item<double>();
     // The lower bound keeps gradients that are only rounding noise from dominating: they are compared relative to the
     // whole gradient.
-    const double difference = (a - b).norm().item<double>() / std::max(size, 1e-4 * total);
+    const double difference = distance((a - b).norm().item<double>(), std::max(size, 1e-4 * total));
     out.parameters.emplace_back(name, difference);
     if (difference <= out.gradient) continue;
     out.gradient = difference;

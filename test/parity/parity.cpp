@@ -67,7 +67,7 @@ void check_parity(comm::World& world, const TinyRun& run, const std::string& wha
   const double tolerance = exact ? 1e-9 : 1e-5;
   // Rounding differs from step to step; over ten steps of float32 the norm drifts before the loss does.
   const bool norms = difference.norm <= (exact ? tolerance : 10 * tolerance);
-  if (!norms || difference.loss > tolerance || difference.gradient > tolerance)
+  if (!norms || !(difference.loss <= tolerance && difference.gradient <= tolerance))
     rank_check_failed(__FILE__, __LINE__,
                       fmt::format("{} ({}): loss {:.2e}, norm {:.2e}, gradient {:.2e} of {}", what, run.dtype,
                                   difference.loss, difference.norm, difference.gradient, difference.worst));

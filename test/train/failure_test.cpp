@@ -1,5 +1,6 @@
 // How a run ends when something goes wrong: the right diagnostic and exit code on the rank that noticed.
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -8,6 +9,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include "checkpoint/agreement.h"
 #include "comm/backends.h"
@@ -18,6 +20,8 @@
 #include "torch_catch.h"
 #include "train/run.h"
 #include "train/setup.h"
+#include "train/torch_version.h"
+#include "train/verify.h"
 #include "train/verify_run.h"
 #include "train/world_settings.h"
 
@@ -109,6 +113,32 @@ TEST_CASE("verification in one process refuses a mesh with too many ranks", "[tr
   const test::TemporaryFolder folder;
   const auto loaded = recipe(folder, {"distributed.dp_size=128", "step_scheduler.global_batch_size=256"});
   CHECK(id_of(ExitCode::kRefused, [&] { run_verification_alone(loaded); }) == "too-many-ranks");
+}
+
+TEST_CASE("only the LibTorch that the program was compiled for is accepted", "[train]") {
+  CHECK_FALSE(torch_problem());
+  const auto loaded = loaded_torch();
+  CHECK_FALSE(torch_problem(loaded + 1));  // another tag of the same version
+  const auto patch = torch_problem(loaded + (1ULL << 40U)), next = torch_problem((2ULL << 56U) + (15ULL << 48U));
+  REQUIRE((patch && next));
+  CHECK(next->exit() == ExitCode::kEnvironment);
+  CHECK(next->message == "this is LibTorch 2.15.0; automodel-worker is made for " + torch_version_text(loaded));
+  CHECK(next->help.find("torch==" + torch_version_text(loaded)) != std::string::npos);
+}
+
+TEST_CASE("a value that is not a number is different from every other", "[train]") {
+  const double nan = std::nan("");
+  const auto vector = [](double x) { return at::full({2}, x, at::kDouble); };
+  const Trace good{{1, 2}, {3, 4}, {{"a", vector(1)}, {"b", vector(1)}}};
+  CHECK(compare(good, good).within(0));
+  const Trace losses{{nan, 2}, {3, 4}, good.gradients}, norms{{1, 2}, {nan, 4}, good.gradients};
+  const Trace gradients{{1, 2}, {3, 4}, {{"a", vector(nan)}, {"b", vector(1)}}};
+  for (const auto* each : {&losses, &norms, &gradients}) {
+    CHECK_FALSE(compare(*each, good).within(1));
+    CHECK_FALSE(compare(good, *each).within(1));
+    CHECK_FALSE(compare(*each, *each).within(1));
+  }
+  CHECK(compare(gradients, good).worst == "a");
 }
 
 TEST_CASE("a non-finite loss ends the run", "[train]") {
