@@ -30,17 +30,13 @@ void list_origins(const config::Value& value, const std::string& path, const con
   std::string where = "default";
   if (origin != nullptr)
     where = origin->where.line > 0 ? fmt::format("{}:{}", origin->where.file, origin->where.line) : origin->where.file;
-  visit(path,
-        origin != nullptr && !origin->written.empty() && origin->written.find('$') != std::string::npos
-            ? config::Value(origin->written)
-            : value,
-        where);
+  visit(path, value, where);
 }
 
 int run_config(const Options& options) {
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
-  const auto dump = config::to_dict(loaded.recipe);
+  const auto dump = config::shown_values(loaded);
   if (options.json) {
     config::Value values, origins = config::Value::Map{};
     list_origins(

@@ -211,6 +211,7 @@ class SectionReading {
         return read_prefixed(entry, field, field.of(slot.section));
       if (field.form == FieldInfo::Form::kRest && field.accepts(entry.key)) {
         reader_.note_origin(join_path(path_, entry.key), entry.value, entry.where);
+        note_inside(entry.value, join_path(path_, entry.key));
         static_cast<Value*>(field.of(slot.section))->set(entry.key, to_value(entry.value));
         return;
       }
@@ -249,8 +250,15 @@ class SectionReading {
           .hint(std::string(field.doc));
   }
 
-  /// Records the locations of the keys in a mapping that has no field table.
+  /// Records the locations of the keys in a mapping that has no field table, and of the items in a list that come from
+  /// the environment.
   void note_inside(const Node& node, const std::string& path) {
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      const auto& item = node.items[i];
+      const std::string inside = fmt::format("{}.{}", path, i);
+      if (item.written.find('$') != std::string::npos) reader_.note_origin(inside, item, item.where);
+      note_inside(item, inside);
+    }
     for (const auto& entry : node.entries) {
       const std::string inside = join_path(path, entry.key);
       reader_.note_origin(inside, entry.value, entry.where);

@@ -51,6 +51,20 @@ void apply_manager_class(Node& root, Diagnostics& problems) {
           .at(target->value.where);
 }
 
+Value shown(const Value& value, const std::string& path, const Origins& origins) {
+  if (const auto* origin = origins.find(path); origin != nullptr && origin->written.find('$') != std::string::npos)
+    return origin->written;
+  if (const auto* list = value.list()) {
+    Value::List out;
+    for (const auto& item : *list) out.push_back(shown(item, fmt::format("{}.{}", path, out.size()), origins));
+    return out;
+  }
+  if (value.map() == nullptr) return value;
+  Value out = Value::Map{};
+  for (const auto& [key, item] : *value.map()) out.set(key, shown(item, join_path(path, key), origins));
+  return out;
+}
+
 /// Keys of one section that set keys of another: mesh sizes under Megatron Core's names, and settings that another
 /// switch requires.
 class Resolution {
@@ -196,6 +210,10 @@ void check_sections(LoadedRecipe& loaded, bool whole) {
 }
 
 }  // namespace
+
+Value shown_values(const LoadedRecipe& loaded) {
+  return shown(to_dict(loaded.recipe), "", loaded.origins);
+}
 
 std::span<const IgnoredValue> ignored_values() {
   return kIgnoredValues;

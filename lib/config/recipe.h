@@ -143,6 +143,10 @@ struct LoadedRecipe {
   int seed() const { return seed_of(recipe); }
 };
 
+/// The recipe with overrides and defaults, as it is shown and stored: values that came from the environment are as the
+/// recipe has them ("${NAME}"), which keeps secrets out.
+Value shown_values(const LoadedRecipe& loaded);
+
 /// Reads `text` as the content of recipe `path`. Never throws because of the content: see `problems`.
 LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<const Override> overrides,
                          const Environment& environment);

@@ -89,15 +89,6 @@ checkpoint::IdentityPart method_of(const Setup& setup) {
   return {name, name};
 }
 
-Value resolved(const Value& value, const std::string& path, const config::Origins& origins) {
-  if (const auto* origin = origins.find(path); origin != nullptr && origin->written.find('$') != std::string::npos)
-    return origin->written;
-  if (value.map() == nullptr) return value;
-  Value out = Value::Map{};
-  for (const auto& [key, item] : *value.map()) out.set(key, resolved(item, config::join_path(path, key), origins));
-  return out;
-}
-
 /// Sections that do not affect what is trained.
 constexpr std::array<std::string_view, 7> kAside = {"checkpoint", "logging", "generation", "hardware",
                                                     "dist_env",   "device",  "recipe"};
@@ -132,7 +123,7 @@ checkpoint::RunIdentity identity_of(const Setup& setup) {
 }
 
 std::string recorded_recipe(const config::LoadedRecipe& loaded) {
-  return config::to_json(resolved(config::to_dict(loaded.recipe), "", loaded.origins));
+  return config::to_json(config::shown_values(loaded));
 }
 
 std::vector<std::string> changed_keys(const std::string& now, const std::string& before) {
