@@ -48,6 +48,18 @@ TEST_CASE("aliases of long texts expand to a limit", "[config]") {
   CHECK(problem_of(deep) == "too much text, aliases included");
 }
 
+TEST_CASE("values of aliases count towards the limit of values", "[config]") {
+  std::string thousand = "a: &a [0";
+  for (int i = 1; i < 1000; ++i) thousand += ",0";
+  const auto aliases = [&](int count) {
+    std::string out = thousand + "]\nb: [*a";
+    for (int i = 1; i < count; ++i) out += ",*a";
+    return out + "]";
+  };
+  CHECK(problem_of(aliases(190)) == "");  // 191 lists of 1000 values
+  CHECK(problem_of(aliases(200)) == "too many values, aliases included");
+}
+
 TEST_CASE("a map of many keys is read, its own keys before merged ones", "[config]") {
   std::string wide = "base: &b {k7: 0, other: 0}\nwide:\n  <<: *b\n";
   for (int i = 0; i < 60'000; ++i) wide += fmt::format("  k{}: 1\n", i);

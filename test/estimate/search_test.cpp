@@ -6,6 +6,7 @@
 
 #include "config/differences.h"
 #include "config/reference.h"
+#include "estimate/coarse_cost.h"
 #include "estimate/schedule_scale.h"
 #include "schedule/pipeline_schedule.h"
 #include "schedule/simulate.h"
@@ -202,6 +203,36 @@ TEST_CASE("the coarse bubble and memory of a schedule, from few microbatches, ar
           CHECK(coarse.in_flight == Approx(kept).epsilon(0.1));
         }
   }
+}
+
+TEST_CASE("the coarse cost of an optimizer step and of kept experts is that of their bytes", "[plan]") {
+  const auto loaded = config::read_recipe(
+      "model:\n  config: {model_type: mixtral, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 8,\n"
+      "    num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 1000, max_position_embeddings: 128,\n"
+      "    num_local_experts: 8, num_experts_per_tok: 2, sliding_window: null}\ndistributed: {strategy: fsdp2}\n"
+      "dataset: {_target_: mock, seq_length: 128}\nstep_scheduler: {global_batch_size: 1, local_batch_size: 1}\n",
+      "recipe.yaml", {}, {});
+  REQUIRE(to_text(loaded.problems) == "");
+  const auto plan = make_plan(loaded, {}).plan;
+  REQUIRE(plan);
+  CoarseRequest request{.spec = &plan->model->spec, .layout = &plan->model->layout, .sequence = 128};
+  request.bytes = {.values = 2, .master = 4, .moment = 4, .gradient = 4, .reduced = 4};
+  request.hardware = {.peak = 1e12, .memory_bandwidth = 1e9, .moved = 0};
+  // Queries, output, keys and values, two norms, router; eight experts; embedding and head.
+  const double experts = 8 * 3.0 * 64 * 32, layer = 2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 + 8 * 64;
+  const double elements = 8 * (layer + experts) + 2.0 * 1000 * 64;
+  const auto slow = coarse_cost(request);
+  request.hardware.memory_bandwidth = 2e9;
+  const auto fast = coarse_cost(request);
+  // The update reads and writes gradients, and weights and two moments, once each.
+  CHECK(slow.step - fast.step == Approx(elements * (2 * 4 + 6 * 4) / 2e9));
+  CHECK(slow.memory == fast.memory);
+  // Of parameters that are freed after use three layers are whole at a time; kept experts are all whole instead.
+  request.sharding.optimizer = request.sharding.gradients = request.sharding.parameters = true;
+  request.sharding.reshard_after_forward = true;
+  const double freed = coarse_cost(request).memory;
+  request.sharding.keep_experts = true;
+  CHECK(coarse_cost(request).memory - freed == Approx(8 * experts * (1 - 3.0 / 8) * 2));
 }
 
 TEST_CASE("a search that finds nothing that fits reports what would nearly fit", "[plan]") {

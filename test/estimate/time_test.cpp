@@ -1,6 +1,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "arch/counts.h"
+#include "estimate/recompute_time.h"
 #include "planned.h"
 #include "report/plan_json.h"
 #include "report/plan_text.h"
@@ -164,6 +166,43 @@ TEST_CASE("recomputation repeats the communication of what it recomputes", "[pla
     CHECK(full.backward - off.backward == Approx(stage(four.c_str(), "false").forward - off.forward));
     CHECK(full.backward_input - off.backward_input == Approx(full.backward - off.backward));
   }
+}
+
+TEST_CASE("recomputed modules take the time of their FLOPs", "[plan]") {
+  const Hardware hardware{.peak = 1e12, .forward_efficiency = 0.25, .attention_efficiency = 0.1};
+  const auto seconds = [&](const char* model, const std::string& distributed, const std::string& modules, int layer) {
+    const auto plan =
+        planned(recipe(model, distributed, 4, 1, "model_parallel: {recompute_modules: [" + modules + "]}\n"));
+    return modules_seconds(plan, hardware, layer);
+  };
+  // A microbatch of 128 tokens through gate, up and down; two FLOPs for each element of these.
+  const double mlp = 128 * 2.0 * 3 * 64 * 160 / 0.25e12;
+  CHECK(seconds(kLlama, "strategy: fsdp2", "mlp", 0) == Approx(mlp));
+  CHECK(seconds(kLlama, "strategy: fsdp2, tp_size: 2", "mlp", 1) == Approx(mlp / 2));
+  // Scores and weighted values of 64 numbers each, for half of the 128 keys.
+  const double attention = 128 * 2.0 * (64 + 64) * 64 / 0.1e12;
+  CHECK(seconds(kLlama, "strategy: fsdp2", "core_attn", 0) == Approx(attention));
+  CHECK(seconds(kLlama, "strategy: fsdp2", "\"core_attn\", mlp", 0) == Approx(mlp + attention));
+  // Two of eight experts; layer 0 is dense.
+  CHECK(seconds(kExperts, "strategy: fsdp2", "moe", 1) == Approx(128 * 2.0 * 3 * 64 * 32 * 2 / 0.25e12));
+}
+
+TEST_CASE("selective recomputation repeats the MLP's share of a layer", "[plan]") {
+  const auto spec = planned(recipe(kLlama, "strategy: fsdp2", 4, 1)).model;
+  // Elements of a layer's matrices, and two products of 64 for each of 64 keys.
+  const double mlp = 3 * 64 * 160, attention = 2 * 64 * 64 + 2 * 64 * 32, scores = 2 * 64 * 64;
+  CHECK(feed_forward_share(spec->spec, spec->layout, 0, 128) == Approx(mlp / (mlp + attention + scores)));
+}
+
+TEST_CASE("copies of the state in memory add to a step what waits for them", "[plan]") {
+  const auto time = [](const std::string& more) {
+    return planned(recipe(kLlama, "strategy: fsdp2", 4, 1, "checkpoint: {" + more + "}\n")).estimate->time;
+  };
+  const auto without = time("enabled: true"), with = time("memory_every_steps: 1");
+  CHECK(without.copies == 0);
+  CHECK(with.copies > 0);
+  CHECK(with.step == Approx(without.step + with.copies));
+  CHECK(with.tokens_per_second * with.step == Approx(without.tokens_per_second * without.step));
 }
 
 TEST_CASE("context-parallel traffic matches each kind of exchange", "[plan]") {

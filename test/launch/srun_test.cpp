@@ -53,6 +53,9 @@ TEST_CASE("srun's options are understood in all of their forms") {
     CHECK(job.hosts == std::vector<Host>{{"n1", 4}, {"n2", 4}, {"n3", 4}, {"n4", 4}});
   }
   CHECK(take_apart_srun({"srun", "--overlap", "-N4"}, whole).at_once == 0);
+  // A last word without its value is left to srun.
+  CHECK(take_apart_srun({"srun", "-n"}, whole).words == Words{"srun", "-n"});
+  CHECK(take_apart_srun({"srun", "--nodes"}, whole).words == Words{"srun", "--nodes"});
   const auto twice = put_together_srun(take_apart_srun({"srun", "--overlap"}, whole));
   CHECK(std::count(twice.begin(), twice.end(), "--overlap") == 1);
   CHECK(starts_with_srun({"/opt/slurm/bin/srun"}));

@@ -1,10 +1,14 @@
 #include "metrics/jsonl.h"
 
 #include <cmath>
+#include <csignal>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -152,12 +156,33 @@ TEST_CASE("an unwritable file is an environment error", "[metrics]") {
   }
 }
 
-TEST_CASE("a full disk does not end the run", "[metrics]") {
-  log::set_level(log::Level::kOff);
-  AppendFile file("/dev/full", AppendFile::Mode::kExisting);
-  file.append("a record\n");
-  file.append("another\n");
-  log::set_level(log::Level::kInfo);
+TEST_CASE("a full disk is a warning, once until something can be written again, and leaves no half record",
+          "[metrics]") {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> warnings;
+  log::set_listener([&](std::string_view text) { warnings.emplace_back(text); });
+  AppendFile full("/dev/full", AppendFile::Mode::kExisting);
+  full.append("a record\n");
+  full.append("another\n");
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0] == "'/dev/full' cannot be written (No space left on device); steps will be missing from it");
+  // A file that may have ten bytes takes the first half of a record.
+  rlimit limit = {}, small = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  small = {10, limit.rlim_max};
+  const auto path = folder.path() / "steps.jsonl";
+  AppendFile file(path, AppendFile::Mode::kNew);
+  file.append("12345\n");
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  file.append("67890\n");
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, old);
+  CHECK(folder.read("steps.jsonl") == "12345\n");
+  file.append("abcdef\n");
+  CHECK(folder.read("steps.jsonl") == "12345\nabcdef\n");
+  CHECK(warnings.size() == 2);
+  log::set_listener({});
 }
 
 }  // namespace automodel::metrics

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "estimate/activation_memory.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/memory_plan.h"
 #include "plan/adapter_choice.h"
@@ -77,9 +78,9 @@ const std::string kGpt2 = "model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, 
 
 TEST_CASE("adapter module patterns match as in NeMo AutoModel", "[plan][peft]") {
   const std::string module = "model.layers.0.self_attn.q_proj";
-  for (const char* pattern :
-       {"*_proj", "*q_proj", "*.q_proj", "*.layers.0.*.q_proj", "model.layers.*.q_proj", ".*q_p.*", "model.*",
-        "model.layers.0.self_attn.q_proj", "*[qk]_proj", "q_proj", "self_attn.q_proj"})
+  for (const char* pattern : {"*_proj", "*q_proj", "*.q_proj", "*.layers.0.*.q_proj", "model.layers.*.q_proj",
+                              ".*q_p.*", "model.*", "model.layers.0.self_attn.q_proj", "*[qk]_proj", "q_proj",
+                              "self_attn.q_proj", "model.layers.0.self_attn.q_proj.*"})
     CHECK(ModulePattern::read(pattern)->matches(module));
   for (const char* pattern : {"*.layers.1.*.q_proj", "*k_proj", "proj", "attn.q_proj", "*_pro", "layers"})
     CHECK_FALSE(ModulePattern::read(pattern)->matches(module));
@@ -240,6 +241,24 @@ TEST_CASE("in a plan with adapters only these have gradients, masters and optimi
                      rows_out = 128;
   CHECK(tensor.estimate->memory.ranks[0].in(estimate::Phase::kInitialization).optimizer ==
         Approx(8.0 * 3 * 4 * (columns_in + columns_out / 2 + rows_in / 2 + rows_out)));
+}
+
+TEST_CASE("an adapter keeps the inputs of its own modules only", "[plan][peft]") {
+  const auto kept = [](const std::string& target) {
+    const auto plan = planned(recipe("target_modules: " + target));
+    return estimate::layer_activations(plan.model->spec, 1,
+                                       {.tokens = 10, .sequence = 10, .bytes = 2, .trained = plan.adapters->layers[1]});
+  };
+  const auto both = [&](const std::string& target) {
+    const auto of_target = kept(target), of_output = kept("o_proj");  // attention's output is kept for its own gradient
+    return std::pair(of_target.kept - of_output.kept, of_target.kept_for_weights);
+  };
+  // Bytes for ten tokens. Kept: the input; between the two parts of a backward pass: input and gradient of the output.
+  const double token = 10 * 2, projections = 64 + 2 * 32;
+  CHECK(both("q_proj") == std::pair(token * 64, token * (64 + projections)));
+  CHECK(both("o_proj") == std::pair(0.0, token * (64 + 64)));
+  CHECK(both("up_proj") == std::pair(token * 64, token * (64 + 2 * 160)));
+  CHECK(both("down_proj") == std::pair(token * 160, token * (160 + 64)));
 }
 
 TEST_CASE("frozen weights take no time for weight gradients", "[plan][peft]") {

@@ -305,6 +305,10 @@ TEST_CASE("split_model ignores names of modules that the model does not have", "
   const auto parts = split_model(tree, {{"model.layers.7", "nothing", "model.layers.1"}, {}});
   CHECK(parts[0].fqns == std::vector<std::string>{"model.layers.1"});
   CHECK(parts[1].parameters == 0);
+  // Nor does it count a module twice that is named twice.
+  const auto again = split_model(tree, {{"model.layers.1", "model.layers.1"}, {}});
+  CHECK(again[0].fqns == parts[0].fqns);
+  CHECK(again[0].parameters == parts[0].parameters);
 }
 
 TEST_CASE("the module tree used to split a MoE model does not list its experts", "[plan]") {

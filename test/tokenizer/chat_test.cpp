@@ -54,6 +54,10 @@ TEST_CASE("template expressions are evaluated as in Jinja", "[tokenizer]") {
   CHECK(render("{{ nothing or 'other' }}{{ '' and 1 }}") == "other");
   CHECK(render("{{ 'a\\n\\'b' }}{{ \"\\u00e9\" }}") == "a\n'b\u00e9");
   CHECK(render("{{ '  x '.strip() }}{{ 'aXbX'.split('X')[1] }}{{ 'ab'.startswith('a') }}") == "xbTrue");
+  CHECK(render("{{ '2.5' | float }} {{ 3 | float }} {{ 'x' | float }} {{ -2 | abs }} {{ -2.5 | abs }}") ==
+        "2.5 3.0 0.0 2 2.5");
+  CHECK(render("{{ [3, 1, 2] | sort(true) }} {{ ['b', 'a', 'A'] | sort }} {{ ['b', 'a', 'A'] | sort(false, true) }}") ==
+        "[3, 2, 1] ['a', 'A', 'b'] ['A', 'a', 'b']");
   CHECK(render("{{ {'a': [1, 'x'], 'b': none} | tojson }}") == R"({"a": [1, "x"], "b": null})");
 }
 

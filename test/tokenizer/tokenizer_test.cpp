@@ -48,6 +48,26 @@ std::string nfc(std::string_view text) {
 
 }  // namespace
 
+TEST_CASE("added tokens take the white space at the sides that they name", "[tokenizer]") {
+  auto file = small();
+  file["model"]["vocab"][" "] = 7;
+  const auto ids = [&](bool left, bool right, const std::string& text) {
+    file["added_tokens"] = {{{"id", 8},
+                             {"content", "<x>"},
+                             {"single_word", false},
+                             {"lstrip", left},
+                             {"rstrip", right},
+                             {"normalized", false},
+                             {"special", true}}};
+    return ids_of(file, text);
+  };
+  CHECK(ids(false, false, "a <x> b") == Ids{1, 7, 8, 7, 2});
+  CHECK(ids(false, true, "a <x>  b") == Ids{1, 7, 8, 2});
+  CHECK(ids(true, false, "a  <x> b") == Ids{1, 8, 7, 2});
+  CHECK(ids(true, true, "<x> <x>") == Ids{8, 8});
+  CHECK(ids(false, true, "a<x> ") == Ids{1, 8});
+}
+
 TEST_CASE("the fingerprint follows the tokens that begin and end texts", "[tokenizer]") {
   // Caches of tokenized rows are kept by it, and such rows begin or end with these tokens.
   const auto fingerprint = [](const std::string& config) {

@@ -122,6 +122,17 @@ TEST_CASE("a rollback restores the newest checkpoint and skips the steps since t
   }
 }
 
+TEST_CASE("a resumed run measures its first steps against the losses from before the restart", "[train]") {
+  const test::TemporaryFolder folder;
+  const std::string faults = "{loss_spike: {window: 5, factor: 1.5, action: skip}}";
+  REQUIRE(train(folder, faults, 1, {"step_scheduler.max_steps=12"}).run.ok());  // up to the step before the odd rows
+  const auto outcome = train(folder, faults);
+  INFO(outcome.run.text);
+  REQUIRE(outcome.run.ok());
+  CHECK(event(outcome, "skip").at("step") == kOdd);
+  CHECK(outcome.saved.optimizer_steps == kSteps - 1);
+}
+
 TEST_CASE("a loss spike stops the run if the recipe says so, and is ignored without a rule", "[train]") {
   const test::TemporaryFolder folder, other;
   const auto stopped = train(folder, "{loss_spike: {window: 5, factor: 1.5, action: stop}}");

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -26,8 +27,8 @@ struct Row {
 };
 
 /// Trains a tiny model with the overrides `words` on `ranks` loopback ranks; returns the rows of the log.
-std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, const std::string& data = "") {
-  const test::TemporaryFolder folder;
+std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, const std::string& data = "",
+                       const test::TemporaryFolder& folder = {}) {
   if (!data.empty()) folder.write("rows.jsonl", data);
   const std::string text =
       "seed: 3\n"
@@ -83,11 +84,31 @@ TEST_CASE("a run in 16-bit types trains with a finite loss", "[train]") {
 }
 
 TEST_CASE("validation may use another batch size than training", "[train]") {
-  const std::vector<std::string> words = {
-      "validation_dataset={_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 6}",
-      "step_scheduler.val_every_steps=2"};
-  CHECK(train(words + std::vector<std::string>{"validation_dataloader={batch_size: 2}"}).size() == 4);
-  CHECK(train(words + kPipeline + std::vector<std::string>{"validation_dataloader={batch_size: 1}"}, 2).size() == 4);
+  // Six rows with 2 to 12 label tokens, so that a mean of means is another number.
+  std::string rows;
+  for (int row = 0; row < 6; ++row)
+    rows +=
+        "{\"prompt\": \"abc\", \"response\": \"" + std::string(static_cast<std::size_t>(1 + 2 * row), 'd') + "\"}\n";
+  const test::TemporaryFolder data;
+  const auto path = data.write("validation.jsonl", rows).native();
+  const auto losses = [&](std::vector<std::string> words, int batch, int ranks) {
+    words.push_back("validation_dataset={_target_: jsonl, path: " + path + ", tokenizer: bytes}");
+    words.push_back("validation_dataloader={batch_size: " + std::to_string(batch) + "}");
+    words.push_back("step_scheduler.val_every_steps=2");
+    const test::TemporaryFolder folder;
+    CHECK(train(words, ranks, "", folder).size() == 4);
+    std::vector<double> out;
+    std::ifstream log(folder.path() / "run/validation.jsonl");
+    for (std::string line; std::getline(log, line);) out.push_back(nlohmann::json::parse(line).at("val_loss"));
+    REQUIRE(out.size() == 2);
+    return out;
+  };
+  const auto whole = losses({}, 6, 1);
+  for (const auto& [words, batch, ranks] : std::vector<std::tuple<std::vector<std::string>, int, int>>{
+           {{}, 2, 1}, {{}, 1, 1}, {{}, 1, 2}, {kPipeline, 1, 2}}) {
+    const auto parts = losses(words, batch, ranks);
+    for (std::size_t i = 0; i < whole.size(); ++i) CHECK(parts[i] == Approx(whole[i]).epsilon(1e-9));
+  }
 }
 
 TEST_CASE("optimizer overrides of a tied weight reach its copy on the last stage", "[train]") {

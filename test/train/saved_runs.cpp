@@ -7,6 +7,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "parity/parity.h"
+#include "rank_suite.h"
 #include "train/checkpointing.h"
 #include "train/trainer.h"
 
@@ -19,6 +20,7 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
   auto start = train::find_start(setup, copies.get());
   train::Runtime runtime(setup.plan, world, start.weights);
   train::Trainer trainer(runtime, start.rates);
+  trainer.bad_steps() = train::BadStepRule(loaded.recipe.fault_tolerance());
   start.restore(trainer);
   train::Checkpointing checkpoints(setup, trainer, start, std::move(copies));
   std::vector<double> losses;
@@ -43,6 +45,13 @@ std::string saved_tensors(const fs::path& root) {
     if (entry.file.ends_with(".safetensors"))
       out += fmt::format("{} {} {:08x}\n", entry.file, entry.size, entry.checksum);
   return out;
+}
+
+checkpoint::RunState saved_state(const fs::path& root) {
+  Diagnostics problems;
+  auto state = checkpoint::read_run_state(checkpoint::newest_checkpoint(root), problems);
+  if (!state) rank_check_failed(__FILE__, __LINE__, "no state: " + to_text(problems));
+  return std::move(*state);
 }
 
 bool near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {

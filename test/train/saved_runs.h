@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/run_state.h"
 #include "comm/world.h"
 #include "temporary_folder.h"
 
@@ -19,6 +20,9 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
 
 /// Checksums of the tensors of a folder's newest checkpoint.
 std::string saved_tensors(const fs::path& root);
+
+/// state.json of a folder's newest checkpoint; fails without one.
+checkpoint::RunState saved_state(const fs::path& root);
 
 bool near(const std::vector<double>& a, const std::vector<double>& b, double tolerance);
 
