@@ -251,8 +251,10 @@ void advise_ranks(const config::LoadedRecipe& loaded, int ranks, Diagnostics& pr
 
 int run_train(const Options& options) {
   launch::RankJob job{.work = launch::Work::kTrain, .recipe = options.recipe, .overrides = options.overrides};
-  // A rank of a parallel job leaves everything to the worker, where rank 0 reads the recipe for all ranks.
+  if (options.max_restarts)  // the ranks' words about restarts depend on it
+    job.overrides.push_back(fmt::format("--fault_tolerance.max_restarts={}", *options.max_restarts));
   if (launch::in_parallel_job()) {
+  // A rank of a parallel job leaves everything to the worker, where rank 0 reads the recipe for all ranks.
     if (options.max_restarts || options.min_ranks || !options.start_with.empty())
       throw wrong_words(
           "ranks under a launcher cannot restart themselves: the launcher ends with them",
@@ -260,7 +262,7 @@ int run_train(const Options& options) {
     job.printed = options.json ? launch::Printed::kEventsAndEnd : launch::Printed::kLines;
     return launch::exec_worker(job);
   }
-  const auto loaded = load(options);
+  const auto loaded = config::load_recipe(options.recipe, job.overrides, config::process_environment());
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
   const auto starter = launch::words_of(options.start_with);
   if (!starter.empty() && options.nproc_per_node)
@@ -273,7 +275,7 @@ int run_train(const Options& options) {
     advise_ranks(loaded, ranks, result.problems);
     return refuse(result.problems, loaded, options.json);
   }
-  const int restarts = options.max_restarts.value_or(loaded.recipe.fault_tolerance->max_restarts());
+  const int restarts = loaded.recipe.fault_tolerance->max_restarts();
   job.ranks = ranks;
   job.starter = starter;
   if (!starter.empty()) job.ranks = launch::take_apart(starter).ranks;

@@ -36,7 +36,7 @@ BASES = [DENSE + REST + more for more in (
     "distributed: {strategy: megatron_fsdp, dp_size: 4}\n", "distributed: {strategy: megatron_fsdp, tp_size: 2, dp_size: 2}\n",
     "distributed: {strategy: ddp, dp_size: 4}\n", "model_parallel: {cpu_offloading: true, cpu_offloading_num_layers: 2}\n",
     "model_parallel: {enable_autocast: true, autocast_dtype: float16}\n", "peft: {dim: 4}\n",
-    "peft: {dim: 4}\nquantization: {load_in_4bit: true}\nfp8: {enabled: true}\n")] + [EXPERTS + REST + more for more in (
+    "peft: {dim: 4}\nquantization: {load_in_4bit: true}\n", "peft: {dim: 4}\nfp8: {enabled: true}\n")] + [EXPERTS + REST + more for more in (
         "distributed: {dp_size: 4, ep_size: 2, moe: {}}\n",
         "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n")]
 OUTSIDE = ("fault_tolerance", "checkpoint", "logging", "generation", "dataloader", "validation_d", "dataset", "recipe",
@@ -155,6 +155,9 @@ def main():
         for device in [arguments.device] if arguments.device else ["cpu", "cuda"]:
             plans = Plans(folder, binary, device)
             before = [plans.ask(base, *plans.device) for base in range(len(BASES))]
+            for base, (code, _, told) in enumerate(before):
+                if code:
+                    sys.exit(f"{device}: base {base} is refused and would test nothing\n{told}")
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 heard = pool.map(lambda key: any(
                     plans.speaks(key, value, context, before) for context in contexts_of(key) for value in values_of(key, keys[key])), keys)

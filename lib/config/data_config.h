@@ -156,7 +156,10 @@ struct MockDatasetConfig {
       std::string_view("mock"),
       std::string_view("nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset")};
   static constexpr std::string_view kDoc = "Random tokens from the seed.";
-  Field<int> vocab_size{"vocab_size", 1024, "Tokens are drawn from 0 up to, but not including, this.", at_least<1>};
+  Field<std::optional<int>> vocab_size{
+      "vocab_size", std::nullopt,
+      "Tokens are drawn from 0 up to, but not including, this; null: 1024, or a smaller model's vocabulary.",
+      at_least<1>};
   Field<int> seq_length{"seq_length|seq_len", 1024, "Tokens per sequence.", at_least<1>};
   Field<int> num_samples{"num_samples", 1'000'000, "Sequences per epoch.", at_least<1>};
   Field<int> batch_size{"batch_size", 1, "Sequences that NeMo AutoModel's iterator yields.",

@@ -250,8 +250,9 @@ struct MegatronFSDPConfig {
                                 "Shard norms and residuals over tp ranks along the sequence."};
   Field<bool> grad_reduce_in_fp32{"grad_reduce_in_fp32", false,
                                   "Reduce gradients in float32 regardless of the parameters' dtype."};
-  Field<bool> preserve_fp32_weights{"preserve_fp32_weights", false,
-                                    "Keep float32 master weights in addition to low-precision parameters."};
+  Field<bool> preserve_fp32_weights{"preserve_fp32_weights", true,
+                                    "Keep float32 master weights beside low-precision parameters. NeMo AutoModel's "
+                                    "default is false: updates below a weight's precision are lost."};
   Field<bool> overlap_grad_reduce{"overlap_grad_reduce", true, "Reduce gradients during the backward pass."};
   Field<bool> overlap_param_gather{"overlap_param_gather", true, "Gather parameters ahead of their use."};
   Field<bool> check_for_nan_in_grad{"check_for_nan_in_grad", true,

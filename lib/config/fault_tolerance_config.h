@@ -46,8 +46,8 @@ struct FaultToleranceConfig {
                                       "null: all. Takes effect if `automodel train --start-with` names hosts.",
                                       at_least<1>};
   Field<double> start_minutes{"start_minutes", 10.0,
-                              "Minutes within which all ranks started by `automodel train --start-with` or "
-                              "`--max-restarts` must join; a start that takes longer counts as failed.",
+                              "Minutes within which all ranks that `automodel train` starts must join; a start that "
+                              "takes longer counts as failed.",
                               positive};
   Field<BadStepAction> on_non_finite{"on_non_finite", BadStepAction::kStop,
                                      "What to do about a loss or gradient that is not finite: stop the run, skip the "

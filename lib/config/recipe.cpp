@@ -107,6 +107,7 @@ class Resolution {
       megatron = *ours();
     } else if (!given(here) || !ours()) {
       ours = megatron();
+      loaded_.origins.give_as(here, there);
     } else if (*ours() != megatron()) {
       problems_.refuse("size-conflict", there)
           .says("{} is {}, but {} is {}", there, megatron(), here, *ours())

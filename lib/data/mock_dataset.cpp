@@ -1,5 +1,6 @@
 #include "data/mock_dataset.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,11 +10,17 @@
 namespace automodel::data {
 namespace {
 
+/// What NeMo AutoModel draws below if the recipe says nothing; a smaller model has only its own tokens.
+std::int64_t vocabulary_of(const config::MockDatasetConfig& config, const DatasetContext& context) {
+  constexpr std::int64_t kUsual = 1024;
+  return config.vocab_size() ? *config.vocab_size() : std::min(kUsual, context.vocab_size.value_or(kUsual));
+}
+
 class MockDataset final : public Dataset {
  public:
   MockDataset(const config::MockDatasetConfig& config, const DatasetContext& context)
       : stream_(context.seed, "data/" + context.key),
-        vocab_size_(static_cast<std::uint64_t>(config.vocab_size())),
+        vocab_size_(static_cast<std::uint64_t>(vocabulary_of(config, context))),
         length_(config.seq_length()),
         size_(config.num_samples()) {}
 
@@ -48,7 +55,7 @@ class MockDataset final : public Dataset {
 std::unique_ptr<Dataset> open_mock(const config::MockDatasetConfig& config, const DatasetContext& context,
                                    Diagnostics& problems) {
   const std::size_t before = problems.size();
-  check_vocabulary(config.vocab_size(), context, problems);
+  if (config.vocab_size()) check_vocabulary(*config.vocab_size(), context, problems);
   if (context.max_length && config.seq_length() > *context.max_length)
     problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
   if (problems.size() > before) return nullptr;

@@ -44,6 +44,11 @@ class MachineCosts : public plan::Costs {
     report.refuse_all(std::move(problems_), "");
   }
 
+  int ranks_per_machine(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
+    Diagnostics same;                                                       // check_machine() reports them
+    return plan_hardware(plan, recipe, request_.machine(), same).per_node;  // not kept: microbatches may be open
+  }
+
   plan::SplitCost layers(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
     return split_cost(plan, machine(plan, recipe));
   }

@@ -25,6 +25,8 @@ class Costs {
   virtual ~Costs() = default;
   /// Whether `hardware.profile` names a GPU.
   virtual bool is_gpu(std::string_view profile) const = 0;
+  /// How many ranks a machine holds. Microbatches need not be chosen yet.
+  virtual int ranks_per_machine(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
   /// Rejects recipe sections that describe an impossible machine.
   virtual void check_machine(const TrainingPlan& plan, const config::Recipe& recipe, Located& report) = 0;
   /// The costs that `layers_per_stage: auto` balances. Needs the plan's model and batch.

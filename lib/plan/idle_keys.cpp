@@ -11,6 +11,7 @@
 
 #include "base/expression.h"
 #include "base/spelling.h"
+#include "plan/costs.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -21,6 +22,7 @@ struct Situation {
   const config::Recipe& recipe;
   const TrainingPlan& plan;
   const Located& report;
+  int per_machine;  ///< ranks
 
   const mesh::MeshSizes& sizes() const { return plan.mesh.sizes(); }
   template <class Strategy>
@@ -152,10 +154,19 @@ const Idle kIdle[] = {
      "set distributed.activation_checkpointing: full"},
     {"hardware.node_bandwidth", kOneRank, "node_bandwidth has no effect with one rank: it exchanges nothing",
      "remove it"},
+    {"hardware.node_bandwidth", [](const Situation& s) { return !kOneRank(s) && s.per_machine == 1; },
+     "node_bandwidth has no effect: no machine has two ranks", "remove it, or set hardware.network_bandwidth"},
     {"hardware.network_bandwidth", kOneRank, "network_bandwidth has no effect with one rank: it exchanges nothing",
      "remove it"},
+    {"hardware.network_bandwidth",
+     [](const Situation& s) { return !kOneRank(s) && s.plan.mesh.world_size() <= s.per_machine; },
+     "network_bandwidth has no effect: all ranks are on one machine",
+     "remove it, or name fewer ranks of a machine (--gpus-per-node)"},
     {"hardware.dispatcher", [](const Situation& s) { return s.plan.cuda && s.plan.model && !s.plan.model->spec.moe; },
      "dispatcher has no effect: this model has no experts to dispatch tokens to", "remove it"},
+    {"hardware.dispatcher",
+     [](const Situation& s) { return s.plan.cuda && s.plan.model && s.plan.model->spec.moe && s.sizes().ep == 1; },
+     "dispatcher has no effect with ep_size 1: no token leaves its rank", "set distributed.ep_size to 2 or more"},
     {"model.load_base_model", [](const Situation& s) { return !s.has_pretrained_name(); },
      "load_base_model has no effect on a model given by its config: there are no weights to read",
      "name a folder with weights in model.pretrained_model_name_or_path"},
@@ -182,6 +193,10 @@ const Idle kIdle[] = {
      "max_restarts begins again at step 0: checkpoint.enabled is false", "set checkpoint.enabled: true"},
     {"fault_tolerance.min_ranks", [](const Situation& s) { return s.recipe.fault_tolerance->max_restarts() == 0; },
      "min_ranks has no effect without restarts", "set fault_tolerance.max_restarts, or give train --max-restarts"},
+    {"fault_tolerance.start_minutes", kOneRank, "start_minutes has no effect with one rank: it waits for no other",
+     "remove it"},
+    {"fault_tolerance.slow_rank", kOneRank, "slow_rank has no effect with one rank: there is none to compare it with",
+     "remove it"},
     {"fault_tolerance.loss_spike.window",
      [](const Situation& s) {
        const auto& spike = s.recipe.fault_tolerance->loss_spike();
@@ -308,8 +323,8 @@ void refuse_idle_patterns(const config::Recipe& recipe, const TrainingPlan& plan
 
 }  // namespace
 
-void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
-  const Situation situation{recipe, plan, report};
+void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Costs& costs, Located& report) {
+  const Situation situation{recipe, plan, report, costs.ranks_per_machine(plan, recipe)};
   for (const auto& idle : kIdle)
     if (report.given(std::string(idle.key)) && idle.when(situation))
       report.warn("no-effect", std::string(idle.key)).says(std::string(idle.sentence)).hint(std::string(idle.help));

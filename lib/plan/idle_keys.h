@@ -6,12 +6,13 @@
 
 namespace automodel::plan {
 
+class Costs;
 struct TrainingPlan;
 
 /// Warns (no-effect) of every key that the recipe gives although its other settings leave it nothing to do, with the
 /// reason: one table of key, condition and sentence. Refuses (bad-value) virtual pipeline stages without a pipeline,
 /// and patterns of parameters and modules that match none. Needs everything of the plan up to its optimizer.
-void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Located& report);
+void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Costs& costs, Located& report);
 
 /// Warns (no-effect) that the software stack and dispatcher only matter for GPU estimates; for plans for a CPU.
 void warn_of_gpu_estimates(const config::HardwareConfig& hardware, Located& report);

@@ -386,7 +386,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.communication = communication_of(recipe, plan.cuda, report);
     plan.weights = weight_origin(plan, recipe);
     plan.optimizer = plan_optimizer(recipe.optimizer(), spec != nullptr ? spec->hidden : 1);
-    check_idle_keys(recipe, plan, report);
+    check_idle_keys(recipe, plan, costs, report);
     plan.first_step = recipe.step_scheduler->start_step();
     plan.settings = acting_sections(recipe);
     if (plan.model) plan.shares = tensor_shares(*plan.model, plan.tensor, sizes->tp);

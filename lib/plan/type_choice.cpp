@@ -93,9 +93,7 @@ TypePlan choose_types(const config::LoadedRecipe& loaded, const arch::ModelSpec*
   }
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&strategy);
       megatron != nullptr && types.compute != types.master) {
-    // By default Megatron-FSDP keeps no master weights; here they are float32 unless the recipe explicitly says
-    // otherwise.
-    if (report.given("distributed.preserve_fp32_weights") && !megatron->preserve_fp32_weights()) {
+    if (!megatron->preserve_fp32_weights()) {
       types.master = types.compute;
       report.warn("low-precision-masters", "distributed.preserve_fp32_weights")
           .says("the optimizer updates {} weights: updates below a weight's precision are lost", name_of(types.master))

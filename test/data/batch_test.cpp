@@ -126,6 +126,22 @@ TEST_CASE("mock rows are random, have no label at the last position, and differ 
   CHECK(sample.input_ids != first);
 }
 
+TEST_CASE("a mock dataset without a vocabulary draws below 1024 or a smaller model's vocabulary", "[data]") {
+  const auto most = [](std::optional<std::int64_t> vocabulary) {
+    config::MockDatasetConfig config;
+    config.seq_length = 20'000;
+    Diagnostics problems;
+    const auto data = open_dataset(config, {.key = "dataset", .vocab_size = vocabulary}, problems);
+    REQUIRE(data);
+    Sample sample;
+    data->read(0, sample);
+    return *std::ranges::max_element(sample.input_ids);
+  };
+  CHECK(most(std::nullopt) == 1023);
+  CHECK(most(50'000) == 1023);
+  CHECK(most(99) == 98);
+}
+
 TEST_CASE("a mock dataset that exceeds the model's limits is refused with the limits", "[data]") {
   config::MockDatasetConfig config;
   config.vocab_size = 100;

@@ -33,6 +33,7 @@ struct Case {
   std::string acts;  ///< one in which it acts; empty: not tried
   std::string model = kLlama;
   std::string rest = kRest;
+  estimate::PlanRequest machine = {};
 };
 
 std::vector<Case> cases() {
@@ -40,6 +41,7 @@ std::vector<Case> cases() {
   const std::string steps = "step_scheduler: {global_batch_size: 8, local_batch_size: 2, max_steps: 20, ";
   const std::string validation = "validation_dataset: {_target_: text, paths: [x], seq_length: 64}\n";
   const std::string rates = "lr_scheduler: {lr_decay_style: ";
+  const std::string gpu = "device: cuda\nhardware: {profile: h100, dispatcher: deduplicated";
   const std::string two = "distributed: {dp_size: 2, ";
   const auto saves = [&](const std::string& key, const std::string& value) {
     return Case{"checkpoint." + key, off + key + ": " + value + "}\n", on + key + ": " + value + "}\n"};
@@ -65,6 +67,10 @@ std::vector<Case> cases() {
        "fault_tolerance: {max_restarts: 2}\n"},
       {"fault_tolerance.min_ranks", "fault_tolerance: {min_ranks: 1}\n",
        "fault_tolerance: {max_restarts: 2, min_ranks: 1}\n"},
+      {"fault_tolerance.start_minutes", "fault_tolerance: {start_minutes: 2}\n",
+       two + "strategy: ddp}\nfault_tolerance: {start_minutes: 2}\n"},
+      {"fault_tolerance.slow_rank", "fault_tolerance: {slow_rank: {factor: 2}}\n",
+       two + "strategy: ddp}\nfault_tolerance: {slow_rank: {factor: 2}}\n"},
       {"fault_tolerance.loss_spike.window", "fault_tolerance: {loss_spike: {window: 20}}\n",
        "fault_tolerance: {loss_spike: {window: 10}}\n"},
       {"fault_tolerance.max_bad_steps", "fault_tolerance: {max_bad_steps: 3}\n",
@@ -140,8 +146,22 @@ std::vector<Case> cases() {
       {"model_parallel.delay_wgrad_compute", "model_parallel: {delay_wgrad_compute: true}\n", ""},
       {"hardware.node_bandwidth", "hardware: {node_bandwidth: 1.0e9}\n",
        two + "strategy: ddp}\nhardware: {node_bandwidth: 1.0e9}\n"},
-      {"hardware.network_bandwidth", "hardware: {network_bandwidth: 1.0e9}\n",
-       two + "strategy: ddp}\nhardware: {network_bandwidth: 1.0e9}\n"},
+      {"hardware.node_bandwidth",
+       two + "strategy: ddp}\nhardware: {node_bandwidth: 1.0e9}\n",
+       "",
+       kLlama,
+       kRest,
+       {.ranks_per_node = 1}},
+      {"hardware.network_bandwidth", "hardware: {network_bandwidth: 1.0e9}\n", ""},
+      {"hardware.network_bandwidth", two + "strategy: ddp}\nhardware: {network_bandwidth: 1.0e9}\n", ""},
+      {"hardware.network_bandwidth",
+       "",
+       two + "strategy: ddp}\nhardware: {network_bandwidth: 1.0e9}\n",
+       kLlama,
+       kRest,
+       {.ranks_per_node = 1}},
+      {"hardware.dispatcher", gpu + "}\n", "", kLlama},
+      {"hardware.dispatcher", gpu + "}\n", "distributed: {dp_size: 2, ep_size: 2}\n" + gpu + "}\n", kMixtral},
       {"model.load_base_model", "logging: {tensorboard: false}\n", "",
        kLlama.substr(0, kLlama.size() - 2) + ", load_base_model: false}\n"},
       {"generation", "generation: {prompts: [a]}\n", "", kLlama, kMock + kSteps},
@@ -152,7 +172,7 @@ std::vector<Case> cases() {
 
 /// The recipe's plan; sections of `rest` that `own` has too are left out.
 estimate::PlanResult plan_of(const Case& given, const std::string& own) {
-  std::string text = "device: cpu\n" + given.model + own;
+  std::string text = (own.find("device:") == own.npos ? "device: cpu\n" : "") + given.model + own;
   std::string rest = given.rest;
   if (own.find("step_scheduler:") != std::string::npos)
     if (const auto at = rest.find("step_scheduler:"); at != std::string::npos)
@@ -161,7 +181,7 @@ estimate::PlanResult plan_of(const Case& given, const std::string& own) {
   const auto loaded = config::read_recipe(text + rest, "recipe.yaml", {}, {});
   INFO(text + rest << to_text(loaded.problems));
   REQUIRE(loaded.problems.empty());
-  return estimate::make_plan(loaded, {});
+  return estimate::make_plan(loaded, given.machine);
 }
 
 int warnings_at(const estimate::PlanResult& result, const std::string& key) {
@@ -199,6 +219,20 @@ TEST_CASE("a recipe that gives no key in vain has no warning", "[plan]") {
   const auto result = plan_of({}, "optimizer: {lr: 1.0e-3}\n");
   INFO(to_text(result.warnings, "warning"));
   CHECK(result.warnings.empty());
+}
+
+TEST_CASE("a size under Megatron Core's name is refused under that name", "[plan]") {
+  const auto refused = [](const std::string& own) {
+    const auto result = plan_of({}, own);
+    INFO(own << to_text(result.problems));
+    CHECK_FALSE(result.plan);
+    REQUIRE_FALSE(result.problems.empty());
+    CHECK(result.problems[0].where.line > 2);
+    return result.problems[0].key;
+  };
+  CHECK(refused("model_parallel: {expert_model_parallel_size: 2}\n") == "model_parallel.expert_model_parallel_size");
+  CHECK(refused("model_parallel: {tensor_model_parallel_size: 3}\n") == "model_parallel.tensor_model_parallel_size");
+  CHECK(refused("distributed: {dp_size: 2, ep_size: 2}\n") == "distributed.ep_size");
 }
 
 TEST_CASE("a pattern that matches no parameter or module is an error with the nearest name", "[plan]") {
