@@ -76,9 +76,7 @@ RowTokenizer::RowTokenizer(std::unique_ptr<const tokenizer::Tokenizer> own, cons
     const std::string own_side = own_->setting(name);
     return own_side.empty() ? otherwise : own_side;
   };
-  const auto name = own_->setting("tokenizer_class");
-  const bool llama = name == "LlamaTokenizer" || name == "LlamaTokenizerFast";  // transformers 5 pads them on the left
-  pads_left_ = side(source.padding_side, "padding_side", llama ? "left" : "right") == "left";
+  pads_left_ = side(source.padding_side, "padding_side", own_->as_llama() ? "left" : "right") == "left";
   cuts_left_ = side(source.truncation_side, "truncation_side", "right") == "left";
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/llama_class.h"
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
@@ -76,7 +77,9 @@ std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, D
   const std::string file = (folder / "tokenizer.json").native();
   const std::string config_file = (folder / "tokenizer_config.json").native();
   auto out = std::unique_ptr<Tokenizer>(new Tokenizer);
-  if (const auto document = parse_json(files.tokenizer, file, problems)) {
+  if (auto document = parse_json(files.tokenizer, file, problems)) {
+    out->as_llama_ = document->is_object() && rebuild_as_llama(*document, files.config, files.model);
+    out->fingerprint_ = hash_bytes(files.tokenizer + (out->as_llama_ ? document->at("pre_tokenizer").dump() : ""));
     const JsonPart part(*document, "", file, problems);
     if (document->is_object())
       out->read(part);
@@ -90,7 +93,6 @@ std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, D
   if (files.chat_template) out->chat_template_ = files.chat_template;
   if (problems.size() > before) return nullptr;
   out->finish_added();
-  out->fingerprint_ = hash_bytes(files.tokenizer);
   for (const auto& [role, token] : out->roles_)
     out->fingerprint_ = hash_bytes(fmt::format("{} {} {}", out->fingerprint_, role, token));
   return out;

@@ -1,4 +1,4 @@
-// The tokenizer of a Hugging Face folder: tokenizer.json as written, without transformers' per-class changes.
+// The tokenizer of a Hugging Face folder: tokenizer.json as written, or as transformers' LlamaTokenizer changes it.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct TokenizerFiles {
   std::string tokenizer = {};                     ///< tokenizer.json
   std::optional<std::string> config = {};         ///< tokenizer_config.json
   std::optional<std::string> chat_template = {};  ///< chat_template.jinja
+  std::optional<std::string> model = {};          ///< config.json, whose model type may choose transformers' class
   std::string folder = {};                        ///< for messages
 };
 
@@ -48,6 +49,8 @@ class Tokenizer {
   const std::optional<std::string>& tool_template() const { return tool_template_; }
   /// A string of tokenizer_config.json ("tokenizer_class", "padding_side"); "" if absent.
   std::string setting(const std::string& name) const;
+  /// Whether transformers takes its class LlamaTokenizer, which pads on the left (llama_class.h).
+  bool as_llama() const { return as_llama_; }
   /// The token of an id as the vocabulary spells it; "" if there is none.
   std::string token(Id id) const;
   /// The text that a token represents: its bytes, an added token's content, SentencePiece's mark as a space.
@@ -92,6 +95,7 @@ class Tokenizer {
   std::map<std::string, std::string> settings_;
   std::optional<PieceModel::Cuts> cuts_;
   Id vocab_size_ = 0;
+  bool as_llama_ = false;
   std::uint64_t fingerprint_ = 0;
 };
 

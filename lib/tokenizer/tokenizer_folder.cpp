@@ -45,6 +45,7 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   return parse({.tokenizer = std::move(*text),
                 .config = config,
                 .chat_template = read_file(parent / "chat_template.jinja"),
+                .model = read_file(parent / "config.json"),
                 .folder = parent.native()},
                problems);
 }

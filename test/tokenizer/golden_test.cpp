@@ -75,6 +75,30 @@ TEST_CASE("recorded ids decode to the recorded text", "[tokenizer]") {
   }
 }
 
+TEST_CASE("LlamaTokenizer is read as transformers builds it, where the model's type does not say otherwise",
+          "[tokenizer]") {
+  const auto recorded = golden::load("tokenizer/llama2/classes.json");
+  const auto file = golden::load("tokenizer/llama2/tokenizer.json").dump();
+  REQUIRE(recorded["cases"].size() == 13);
+  for (const auto& row : recorded["cases"]) {
+    Diagnostics problems;
+    TokenizerFiles files{.tokenizer = file, .config = row["config"].dump()};
+    if (!row["model"].is_null()) files.model = row["model"].dump();
+    const auto tokenizer = Tokenizer::parse(files, problems);
+    INFO(row["model"] << " " << row["config"] << to_text(problems));
+    REQUIRE(tokenizer);
+    CHECK(tokenizer->as_llama() == (row["padding_side"] == "left"));
+    Encoder encoder(*tokenizer);
+    for (std::size_t i = 0; i < recorded["texts"].size(); ++i) {
+      INFO(recorded["texts"][i]);
+      Ids ids;
+      encoder.encode(recorded["texts"][i].get<std::string>(), false, ids);
+      CHECK(ids == row["ids"][i].get<Ids>());
+      CHECK(tokenizer->decode(ids, false) == row["decoded"][i].get<std::string>());
+    }
+  }
+}
+
 TEST_CASE("texts are normalized and split into the recorded pieces", "[tokenizer]") {
   for (const auto& name : kNames) {
     const auto document = golden::load("tokenizer/" + name + "/tokenizer.json");
