@@ -248,9 +248,7 @@ struct ColumnMappedDatasetConfig : RowDatasetFields {
       std::string_view("column_mapped"),
       std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_dataset."
                        "ColumnMappedTextInstructionDataset"),
-      std::string_view("nemo_automodel.components.datasets.llm.ColumnMappedTextInstructionDataset"),
-      std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
-                       "ColumnMappedTextInstructionIterableDataset")};
+      std::string_view("nemo_automodel.components.datasets.llm.ColumnMappedTextInstructionDataset")};
   static constexpr std::string_view kDoc = "Instructions with columns mapped to context, question and answer.";
   Field<PathList> path_or_dataset_id{
       "path_or_dataset_id", {}, "Files, or a folder or repository in the Hugging Face cache."};
@@ -271,6 +269,15 @@ struct ColumnMappedDatasetConfig : RowDatasetFields {
 };
 
 struct ChatDatasetConfig : RowDatasetFields {
+};
+
+/// What NeMo AutoModel streams: the same rows, but those without labels are left out, not replaced.
+struct StreamedColumnsDatasetConfig : ColumnMappedDatasetConfig {
+  static constexpr std::array targets = {
+      std::string_view("column_mapped_stream"),
+      std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
+                       "ColumnMappedTextInstructionIterableDataset")};
+  static constexpr std::string_view kDoc = "As column_mapped; rows without labels are left out instead of replaced.";
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("chat"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),
@@ -349,10 +356,11 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
 
-using DatasetConfig = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                                   MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
-                                   HellaSwagDatasetConfig, ColumnMappedDatasetConfig, ChatDatasetConfig,
-                                   AgentChatDatasetConfig, XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+using DatasetConfig =
+    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                 MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
+                 HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig, ChatDatasetConfig,
+                 AgentChatDatasetConfig, XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 enum class PackingStrategy { kThd, kNeat };
 template <>

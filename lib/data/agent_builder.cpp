@@ -219,7 +219,7 @@ class AgentBuilder final : public RowBuilder {
         chat_(std::move(chat)),
         length_(config.seq_length() ? *config.seq_length() : 0) {}
 
-  BuiltRow build(std::int64_t index) override {
+  std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
     const auto tools = agent_tools(row);
     return chat_->build(messages_of(row, tools), tools, options_);

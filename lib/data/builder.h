@@ -25,8 +25,8 @@ class Builder {
   virtual ~Builder() = default;
 
   virtual std::int64_t size() const = 0;
-  /// Throws RowRefused and rows::RowError.
-  virtual BuiltRow build(std::int64_t index) = 0;
+  /// Null for a row that is left out without being a fault. Throws RowRefused and rows::RowError.
+  virtual std::optional<BuiltRow> build(std::int64_t index) = 0;
   /// Where row `index` comes from.
   virtual SourceLocation where(std::int64_t index) const = 0;
   /// The id that pads shorter rows of a batch.
@@ -69,6 +69,8 @@ std::unique_ptr<Builder> make_hellaswag_builder(const config::HellaSwagDatasetCo
                                                 Diagnostics& problems);
 std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDatasetConfig& config,
                                                     BuilderParts& parts, Diagnostics& problems);
+std::unique_ptr<Builder> make_streamed_columns_builder(const config::StreamedColumnsDatasetConfig& config,
+                                                       BuilderParts& parts, Diagnostics& problems);
 std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& config, BuilderParts& parts,
                                            Diagnostics& problems);
 std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig& config, BuilderParts& parts,

@@ -106,10 +106,11 @@ class BuiltOpening {
 
   void add(Builder& builder, std::int64_t row, BadRows& bad, TokenStoreWriter& out) const {
     auto problem = Diagnostic{"bad-row"}.hint("max_bad_rows leaves such rows out").of(context_.key);
-    BuiltRow built;
+    std::optional<BuiltRow> built;
     try {
       built = builder.build(row);
-      check(built, problem);
+      if (!built) return;
+      check(*built, problem);
     } catch (const RowRefused& error) {
       problem.message = error.what();
     } catch (const rows::RowError& error) {
@@ -121,9 +122,9 @@ class BuiltOpening {
       if (context_.rejected != nullptr) context_.rejected->push_back({row, problem});
       return bad.add(std::move(problem));
     }
-    for (std::size_t t = 0; t < built.labels.size(); ++t)
-      built.labels[t] = stored_label(built.labels[t], static_cast<std::int64_t>(t) < built.attended);
-    out.add(built.input_ids, built.labels);
+    for (std::size_t t = 0; t < built->labels.size(); ++t)
+      built->labels[t] = stored_label(built->labels[t], static_cast<std::int64_t>(t) < built->attended);
+    out.add(built->input_ids, built->labels);
   }
 
   void check(const BuiltRow& row, Diagnostic& problem) const {

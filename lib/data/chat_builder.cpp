@@ -24,7 +24,7 @@ class ChatBuilder final : public RowBuilder {
   ChatBuilder(BuilderParts& parts, ChatOptions options, std::unique_ptr<const ChatFormat> chat)
       : RowBuilder(parts), options_(options), chat_(std::move(chat)) {}
 
-  BuiltRow build(std::int64_t index) override {
+  std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
     return chat_->build(openai_messages(row), tools_of(row), options_);
   }

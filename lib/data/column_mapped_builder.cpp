@@ -17,15 +17,20 @@ using nlohmann::ordered_json;
 class ColumnMappedBuilder final : public RowBuilder {
  public:
   ColumnMappedBuilder(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts, RowLengths lengths,
-                      std::unique_ptr<const ChatFormat> chat)
+                      std::unique_ptr<const ChatFormat> chat, bool streamed)
       : RowBuilder(parts),
         mapping_(config.column_mapping()),
         answer_only_(config.answer_only_loss_mask()),
         lengths_(lengths),
-        chat_(std::move(chat)) {}
+        chat_(std::move(chat)),
+        streamed_(streamed) {}
 
-  /// A row without labels is replaced by the next row that has some.
-  BuiltRow build(std::int64_t index) override {
+  /// A row without labels is replaced by the next row that has some; a stream leaves it out.
+  std::optional<BuiltRow> build(std::int64_t index) override {
+    if (streamed_) {
+      auto out = build_one(index);
+      return out.has_labels() ? std::optional(std::move(out)) : std::nullopt;
+    }
     for (std::int64_t tried = 0; tried < table().size(); ++tried) {
       BuiltRow out = build_one((index + tried) % table().size());
       if (out.has_labels()) return out;
@@ -90,6 +95,7 @@ class ColumnMappedBuilder final : public RowBuilder {
   bool answer_only_;
   RowLengths lengths_;
   std::unique_ptr<const ChatFormat> chat_;
+  bool streamed_;
   std::set<std::string> columns_;
 };
 
@@ -117,10 +123,8 @@ bool load_columns(const config::ColumnMappedDatasetConfig& config, BuilderParts&
   return load_named_files(parts, paths, "path_or_dataset_id", config.split(), problems);
 }
 
-}  // namespace
-
-std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDatasetConfig& config,
-                                                    BuilderParts& parts, Diagnostics& problems) {
+std::unique_ptr<Builder> make_builder(const config::ColumnMappedDatasetConfig& config, BuilderParts& parts,
+                                      bool streamed, Diagnostics& problems) {
   const std::size_t before = problems.size();
   const std::string& key = parts.context.key;
   check_mapping(config.column_mapping(), key + ".column_mapping", problems);
@@ -140,7 +144,19 @@ std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDa
     }
     keep_first(parts, *limit);
   }
-  return std::make_unique<ColumnMappedBuilder>(config, parts, lengths, std::move(chat));
+  return std::make_unique<ColumnMappedBuilder>(config, parts, lengths, std::move(chat), streamed);
+}
+
+}  // namespace
+
+std::unique_ptr<Builder> make_column_mapped_builder(const config::ColumnMappedDatasetConfig& config,
+                                                    BuilderParts& parts, Diagnostics& problems) {
+  return make_builder(config, parts, false, problems);
+}
+
+std::unique_ptr<Builder> make_streamed_columns_builder(const config::StreamedColumnsDatasetConfig& config,
+                                                       BuilderParts& parts, Diagnostics& problems) {
+  return make_builder(config, parts, true, problems);
 }
 
 }  // namespace automodel::data

@@ -19,7 +19,7 @@ class HellaSwagBuilder final : public RowBuilder {
   std::int32_t fill() const override { return tokenizer().own_pad(); }
   std::int64_t common_multiple() const override { return common_length_ ? kMultiple : 0; }
 
-  BuiltRow build(std::int64_t index) override {
+  std::optional<BuiltRow> build(std::int64_t index) override {
     if (index / kTogether != batch_) {
       batch_ = index / kTogether;
       const auto [context, ending] = encode(batch_ * kTogether);

@@ -65,6 +65,7 @@ constexpr std::array kKinds = {
     rows_of<config::SquadDatasetConfig, make_squad_builder>(),
     rows_of<config::HellaSwagDatasetConfig, make_hellaswag_builder>(),
     rows_of<config::ColumnMappedDatasetConfig, make_column_mapped_builder>(),
+    rows_of<config::StreamedColumnsDatasetConfig, make_streamed_columns_builder>(),
     rows_of<config::ChatDatasetConfig, make_chat_builder>(),
     rows_of<config::AgentChatDatasetConfig, make_agent_builder>(),
     rows_of<config::XlamDatasetConfig, make_xlam_builder>(),

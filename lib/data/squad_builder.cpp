@@ -21,7 +21,7 @@ class SquadBuilder final : public RowBuilder {
   SquadBuilder(BuilderParts& parts, RowLengths lengths, std::unique_ptr<const ChatFormat> chat)
       : RowBuilder(parts), lengths_(lengths), chat_(std::move(chat)) {}
 
-  BuiltRow build(std::int64_t index) override {
+  std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
     const std::string prompt =
         fmt::format("Context: {} Question: {} Answer: ", text_cell(row, "context"), text_cell(row, "question"));

@@ -75,7 +75,7 @@ class XlamBuilder final : public RowBuilder {
   XlamBuilder(BuilderParts& parts, RowLengths lengths, std::unique_ptr<const ChatFormat> chat)
       : RowBuilder(parts), lengths_(lengths), chat_(std::move(chat)) {}
 
-  BuiltRow build(std::int64_t index) override {
+  std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
     ordered_json tools = ordered_json::array();
     for (const auto& tool : json_column(row, "tools")) {

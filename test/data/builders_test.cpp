@@ -12,6 +12,7 @@
 #include "data/sampler.h"
 #include "golden_file.h"
 #include "golden_folder.h"
+#include "temporary_folder.h"
 
 namespace automodel::data {
 namespace {
@@ -127,7 +128,47 @@ void compare(const json& each) {
   }
 }
 
+/// The first rows of a stream, which NeMo AutoModel repeats for ever.
+void compare_first(json each, std::size_t rows) {
+  auto& all = each["rows"];
+  REQUIRE(all.size() > rows);
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(rows), all.end());
+  each["len"] = rows;
+  compare(each);
+}
+
 }  // namespace
+
+TEST_CASE("rows without labels are replaced by the next one, but left out of a stream", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("rows.jsonl", R"({"q": "a question that is long enough to fill all of the row", "a": "lost"}
+{"q": "b", "a": "kept"}
+{"q": "c", "a": "too"}
+)");
+  const auto sizes = [&](const std::string& target) {
+    const Opened opened = open(json{{"_target_", target},
+                                    {"path_or_dataset_id", (folder.path() / "rows.jsonl").native()},
+                                    {"column_mapping", {{"question", "q"}, {"answer", "a"}}},
+                                    {"seq_length", 16},
+                                    {"truncation", true},
+                                    {"cache", false},
+                                    {"tokenizer", kGolden + "/tokenizers/gpt2"}});
+    INFO(to_text(opened.problems));
+    REQUIRE(opened.dataset);
+    CHECK(opened.refused.empty());
+    std::vector<Ids> rows;
+    Sample sample;
+    for (std::int64_t i = 0; i < opened.dataset->size(); ++i) {
+      opened.dataset->read(i, sample);
+      rows.push_back(sample.input_ids);
+    }
+    return rows;
+  };
+  const auto replaced = sizes("column_mapped"), streamed = sizes("column_mapped_stream");
+  REQUIRE(replaced.size() == 3);
+  CHECK(replaced[0] == replaced[1]);
+  CHECK(streamed == std::vector<Ids>{replaced[1], replaced[2]});
+}
 
 TEST_CASE("random mock sentences match the recorded ones", "[data]") {
   int compared = 0;
@@ -144,7 +185,10 @@ TEST_CASE("dataset builders give the recorded ids, labels and masks, and the sam
   int compared = 0;
   for (const auto& each : recorded("cases/" + family + ".jsonl")) {
     if (kDeliberate.contains(each["id"])) continue;
-    if (each["id"] == "column_mapped/iterable") continue;
+    if (each["id"] == "column_mapped/iterable") {
+      compare_first(each, 4);  // one of its five rows has no label
+      continue;
+    }
     compare(each);
     ++compared;
   }
