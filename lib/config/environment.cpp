@@ -125,9 +125,12 @@ void fill_in(Node& node, const Environment& environment, std::size_t& left, Diag
 
 }  // namespace
 
-void interpolate(Node& node, const Environment& environment, Diagnostics& problems) {
+void interpolate(Node& node, const Environment& environment, Diagnostics& problems,
+                 bool (*skips)(std::string_view key)) {
   std::size_t left = kMaxExpanded;
-  fill_in(node, environment, left, problems);
+  if (skips == nullptr || node.kind != Node::Kind::kMap) return fill_in(node, environment, left, problems);
+  for (auto& entry : node.entries)
+    if (!skips(entry.key)) fill_in(entry.value, environment, left, problems);
 }
 
 }  // namespace automodel::config

@@ -23,7 +23,9 @@ Environment process_environment();
 std::string interpolate(std::string_view text, const Environment& environment, const SourceLocation& where,
                         Diagnostics& problems);
 
-/// Applies the above to every scalar of the tree; `written` keeps the original text.
-void interpolate(Node& node, const Environment& environment, Diagnostics& problems);
+/// Applies the above to every scalar of the tree; `written` keeps the original text. Keys of the tree's top for which
+/// `skips` is true are left as they are.
+void interpolate(Node& node, const Environment& environment, Diagnostics& problems,
+                 bool (*skips)(std::string_view key) = nullptr);
 
 }  // namespace automodel::config

@@ -210,6 +210,13 @@ void check_sections(LoadedRecipe& loaded, bool whole) {
   std::ranges::move(found.warnings(), std::back_inserter(loaded.warnings));
 }
 
+/// Whether a section has no effect here: what it refers to (${HF_TOKEN}) need not be set, and is not looked up.
+bool is_ignored(std::string_view section) {
+  const auto& fields = type_of<Recipe>().fields();
+  const auto found = std::ranges::find(fields, section, &FieldInfo::key);
+  return found != fields.end() && !found->ignored.empty();
+}
+
 }  // namespace
 
 Value shown_values(const LoadedRecipe& loaded) {
@@ -243,7 +250,7 @@ LoadedRecipe read_recipe(std::string text, const std::string& path, std::span<co
   if (broken) return loaded;
   apply_overrides(root, overrides, loaded.problems);
   if (refuse_other_recipe(root, loaded.problems)) return loaded;
-  interpolate(root, environment, loaded.problems);
+  interpolate(root, environment, loaded.problems, is_ignored);
   apply_manager_class(root, loaded.problems);
   Reader reader(loaded.problems, loaded.origins, loaded.ignored, loaded.unsupported);
   if (root.is_null())

@@ -86,6 +86,9 @@ struct Recipe {
                          Ignored{"every run logs step time, tokens per second and MFU"}};
   Field<Value> compile{"compile", nullptr, "torch.compile.",
                        Ignored{"there is nothing to compile: the layers are compiled C++ already"}};
+  Field<Value> autocast{"autocast", nullptr, "Autocast.",
+                        Ignored{"NeMo AutoModel's language-model recipes do not read it; distributed.autocast_dtype "
+                                "chooses the dtype"}};
   Field<bool> nvtx{"nvtx", false, "NVTX ranges.", Ignored{"no NVTX ranges are written"}};
   Field<Value> wandb{"wandb", nullptr, "Weights & Biases.",
                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};

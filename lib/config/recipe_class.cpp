@@ -65,6 +65,14 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
 
 bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   if (refuse_other_model(root, problems)) return true;
+  // NeMo AutoModel's recipes of diffusion models name no class.
+  if (const auto* flow = root.kind == Node::Kind::kMap ? root.find("flow_matching") : nullptr; flow != nullptr) {
+    problems.add("other-recipe", "flow_matching")
+        .says("flow_matching is for diffusion models; only next-token prediction with language models is supported")
+        .hint("this program cannot run it; NeMo AutoModel does")
+        .at(flow->where);
+    return true;
+  }
   const auto* entry = root.kind == Node::Kind::kMap ? root.find("recipe") : nullptr;
   const Node* value = entry == nullptr ? nullptr : &entry->value;
   if (value != nullptr && value->kind == Node::Kind::kMap) {

@@ -183,6 +183,8 @@ struct AdamWConfig : AdamFields {
                                       Ignored{"master weights are stored whole"}};
   Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Bits per master weight.",
                                   Ignored{"the strategy's mixed-precision policy decides this"}};
+  Field<Value> compress_state_dict{"compress_state_dict", nullptr, "Optimizer states compressed in checkpoints.",
+                                   Ignored{"checkpoints hold optimizer states as the optimizer does"}};
 };
 struct AdamConfig : AdamFields {
   using IsSection = void;

@@ -203,6 +203,33 @@ TEST_CASE("environment references are replaced, and the text as written is kept 
   CHECK(to_json(shown_values(loaded)).find("\"checkpoint_dir\":\"$D/x\"") != std::string::npos);
 }
 
+TEST_CASE("what an ignored section refers to is not looked up", "[config]") {
+  const auto loaded = read_recipe(kModel + "skypilot: {hf_token: '${HF_TOKEN}'}\nwandb: {key: $KEY}\n", "r.yaml", {},
+                                  [](const std::string& name) -> std::optional<std::string> {
+                                    FAIL("looked up " << name);
+                                    return std::nullopt;
+                                  });
+  INFO(to_text(loaded.problems));
+  CHECK(loaded.problems.empty());
+  CHECK(loaded.ignored.size() == 2);
+  const auto other = read_recipe(kModel + "checkpoint: {checkpoint_dir: $KEY}\n", "r.yaml", {},
+                                 [](const std::string&) { return std::nullopt; });
+  REQUIRE_FALSE(other.problems.empty());
+  CHECK(other.problems[0].id == "environment");
+}
+
+TEST_CASE("keys of NeMo AutoModel's convergence recipes that have no effect are listed", "[config]") {
+  const auto loaded = read(kModel +
+                           "autocast: {enabled: true}\noptimizer: {_target_: flashoptim.FlashAdamW, "
+                           "compress_state_dict: false}\n");
+  INFO(to_text(loaded.problems));
+  CHECK(loaded.problems.empty());
+  std::vector<std::string> keys;
+  for (const auto& each : loaded.ignored) keys.push_back(each.key);
+  CHECK(std::ranges::find(keys, "autocast") != keys.end());
+  CHECK(std::ranges::find(keys, "optimizer.compress_state_dict") != keys.end());
+}
+
 TEST_CASE("the top-level seed is used, and rng.seed is listed as having no effect", "[config]") {
   CHECK(read(kModel + "seed: 1\nrng: {seed: 2}\n").seed() == 1);
   const auto loaded = read(kModel + "rng: {seed: 2}\n");
@@ -229,6 +256,11 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
     CHECK(loaded.problems[0].where.line == 1);
     CHECK(loaded.problems[0].message.find(what) != std::string::npos);
   }
+  const auto flow = read(kModel + "flow_matching: {adapter_type: simple}\nfsdp: {}\n");
+  REQUIRE(flow.problems.size() == 1);
+  CHECK(flow.problems[0].id == "other-recipe");
+  CHECK(flow.problems[0].key == "flow_matching");
+  CHECK(flow.problems[0].message.find("diffusion") != std::string::npos);
   const auto other = read(
       "recipe: BenchmarkingRecipeForNextTokenPrediction\nmodel: {_target_: "
       "nemo_automodel.NeMoAutoModelForImageTextToText.from_config}\n");
