@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/find_file.h"
+#include "base/hub_name.h"
 #include "rows/hub_cache.h"
 #include "rows/load.h"
 
@@ -32,8 +33,8 @@ fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetCon
       .says("there is no tokenizer '{}' here", *source.path)
       .hint(
           "looked for a folder beside the recipe and in the working directory, and for revision "
-          "{} in the hub cache {}; nothing is downloaded",
-          source.revision.value_or("main"), rows::hub_cache().native());
+          "{} in the hub cache {}; nothing is downloaded{}",
+          source.revision.value_or("main"), rows::hub_cache().native(), download_advice(*source.path, source.revision));
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "arch/families.h"
 #include "arch/hf_config.h"
 #include "base/find_file.h"
+#include "base/hub_name.h"
 #include "base/spelling.h"
 #include "plan/catalogue.h"
 
@@ -26,11 +27,6 @@ std::string environment(const char* name) {
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-/// Whether a path could be the name of a repository, "owner/model".
-bool is_name(const std::string& text) {
-  return !text.starts_with('.') && !text.starts_with('/') && std::ranges::count(text, '/') == 1 && !text.ends_with('/');
 }
 
 /// Names of the folders in `folder` that hold a model.
@@ -161,13 +157,15 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
       const auto folders = folders_beside(recipe.folder());
       names.insert(names.end(), folders.begin(), folders.end());
       const auto near = nearest(choice.name, names);
+      const auto download = download_advice(choice.name, model.revision());
       report.warn("model-unknown", key)
           .says(
               "the sizes of '{}' are unknown: mesh and schedule are planned, stages, "
               "memory and time are not",
               choice.name)
-          .hint("{}give its configuration: '--model.config PATH' (a config.json or the folder with it)",
-                near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near));
+          .hint("{}give its configuration: '--model.config PATH' (a config.json or the folder with it){}",
+                near.empty() ? "" : fmt::format("did you mean '{}'? otherwise ", near),
+                download.empty() ? "" : "; nothing is downloaded" + download);
       return std::nullopt;
     }
     if (path.empty()) {
@@ -176,7 +174,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
           .hint(
               "a folder with config.json, a config.json, or a name in the local Hugging Face cache (HF_HOME, "
               "HF_HUB_CACHE); nothing is downloaded{}",
-              is_name(choice.name) ? fmt::format(": 'hf download {}' does that", choice.name) : "");
+              download_advice(choice.name, model.revision()));
       return std::nullopt;
     }
     std::error_code error;

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/find_file.h"
+#include "base/hub_name.h"
 #include "rows/csv_rows.h"
 #include "rows/data_files.h"
 #include "rows/hub_cache.h"
@@ -129,11 +130,11 @@ class Loading {
                                    request_.recipe_folder.empty() ? "." : request_.recipe_folder.native());
     const auto near = near_name(request_.recipe_folder / request_.path);
     if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
-    if (near.empty() && is_repository_name(request_.path))
-      help += fmt::format(
-          ", for revision {} in the hub cache {} and for a prepared copy in {}; nothing is downloaded: 'hf download "
-          "--repo-type dataset {}' does that",
-          request_.revision.value_or("main"), hub_cache().native(), prepared_cache().native(), request_.path);
+    if (const auto download = download_advice(request_.path, request_.revision, HubKind::kDataset);
+        near.empty() && !download.empty())
+      help +=
+          fmt::format(", for revision {} in the hub cache {} and for a prepared copy in {}; nothing is downloaded{}",
+                      request_.revision.value_or("main"), hub_cache().native(), prepared_cache().native(), download);
     return refuse("dataset-not-found", fmt::format("there is no data set '{}' here", request_.path), help,
                   request_.path_key);
   }
