@@ -142,10 +142,6 @@ class Showing {
   Ids attention_;
 };
 
-}  // namespace
-
-namespace {
-
 /// Reports how many rows have the maximum length that truncation allows; "" if rows are not truncated.
 std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
   const auto limit = std::visit(
@@ -161,9 +157,41 @@ std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& d
   return fmt::format("  {} of {} rows fill seq_length {} or were cut to it\n", count, dataset.size(), limit);
 }
 
-}  // namespace
+/// Mean, 95th percentile and maximum of the rows' lengths, and how many rows usual limits would cut; "" where all rows
+/// are windows of the same length.
+std::string lengths_of(const data::Dataset& dataset) {
+  if (dataset.padding().shortest > 0 || dataset.size() == 0) return "";
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(dataset.size()));
+  Ids attention;
+  double sum = 0;
+  for (std::size_t row = 0; row < lengths.size(); ++row) {
+    dataset.attention_mask(static_cast<std::int64_t>(row), attention);  // without padding
+    lengths[row] = std::count(attention.begin(), attention.end(), 1);
+    sum += static_cast<double>(lengths[row]);
+  }
+  std::ranges::sort(lengths);
+  const auto size = lengths.size();
+  std::string out = fmt::format("  lengths: mean {:.1f}, 95% up to {}, longest {} tokens\n",
+                                sum / static_cast<double>(size), lengths[(95 * size + 99) / 100 - 1], lengths.back());
+  std::string cut;
+  for (const std::int64_t limit : {512, 1024, 2048}) {
+    const auto longer = lengths.end() - std::ranges::upper_bound(lengths, limit);
+    cut += fmt::format("{}{} to {} ({:.1f} %)", cut.empty() ? "" : ", ", longer, limit,
+                       100.0 * static_cast<double>(longer) / static_cast<double>(size));
+  }
+  return out + fmt::format("  rows that would be cut: {}\n", cut);
+}
 
-namespace {
+/// What the section asks for and a run refuses; the rows are shown as they are without it.
+void warn_of_unsupported(const config::LoadedRecipe& loaded, const std::string& key) {
+  for (const auto& each : loaded.unsupported)
+    if (each.key.starts_with(key + "."))
+      err(to_text(Diagnostic{"unsupported"}
+                      .says("{} is not supported: {}", each.key, each.reason)
+                      .hint("train refuses it; the rows below are shown as if it were not set")
+                      .at(each.where),
+                  "warning"));
+}
 
 /// How many unusable rows a run leaves out before it refuses the data.
 std::int64_t most_bad_rows(const config::DatasetConfig& config) {
@@ -190,6 +218,7 @@ int run_data(const Options& options) {
   };
   if (!config)
     return fail({Diagnostic{"missing-key"}.says("the recipe has no {}", key).hint("add it with a _target_").of(key)});
+  warn_of_unsupported(loaded, key);
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
   const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
                                      .key = key,
@@ -217,7 +246,7 @@ int run_data(const Options& options) {
     return code(ExitCode::kBadInput);
   }
   if (options.json) return code(ExitCode::kOk);
-  const std::string cut = cut_rows(*config, *dataset);
+  const std::string cut = lengths_of(*dataset) + cut_rows(*config, *dataset);
   const auto& packing = recipe.packed_sequence();
   if (!options.validation && packing.packed_sequence_size() > 0)
     dataset = data::pack(std::move(dataset), packing, recipe.distributed->cp_size().value_or(1), "packed_sequence",

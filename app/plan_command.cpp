@@ -204,17 +204,22 @@ int run_plan(const Options& given) {
     if (!options.json) err(estimate::to_text(estimate::own_calibration(estimate::machine_name())));
   }
   const auto calibration = estimate::parse_calibration(estimate::calibration_text());
-  const estimate::PlanRequest request{.world_size = options.world_size,
-                                      .training = false,
-                                      .cuda_available = launch::cuda_present(),
-                                      .ranks_per_node = options.gpus_per_node,
-                                      .calibration = calibration ? &*calibration : nullptr,
-                                      .bfloat16 = processor().bfloat16};
+  estimate::PlanRequest request{.world_size = options.world_size,
+                                .training = false,
+                                .cuda_available = launch::cuda_present(),
+                                .ranks_per_node = options.gpus_per_node,
+                                .calibration = calibration ? &*calibration : nullptr,
+                                .bfloat16 = processor().bfloat16};
   if (options.failures) return plan_failures(options, loaded, request);
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
-  const auto result = estimate::make_plan(loaded, request);
+  auto result = estimate::make_plan(loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
+  if (result.plan->batch.length == 0 && !options.no_files && !is_elsewhere(*result.plan, loaded))
+    if ((request.longest_row = preflight::longest_row(loaded, *result.plan))) {  // as in training
+      result = estimate::make_plan(loaded, request);
+      if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
+    }
   const auto& plan = *result.plan;
   if (!options.diff.empty()) return print_diff(options, loaded, plan, request);
   const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute

@@ -226,6 +226,10 @@ struct ModelSpec {
   std::optional<Recurrence> recurrence = {};  ///< for all layers with a recurrent mixer
 
   // Positions.
+  /// Tokens beyond which a sequence has no positions; null if they are computed rather than learned.
+  std::optional<std::int64_t> position_limit() const {
+    return learned_positions ? std::optional<std::int64_t>(max_positions) : std::nullopt;
+  }
   bool learned_positions = false;         ///< a table of max_positions rows (GPT-2)
   int first_position_row = 0;             ///< row of that table for position 0 (OPT)
   Rope rope = {};                         ///< of every layer, or only of the full-attention ones

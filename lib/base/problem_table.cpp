@@ -66,6 +66,9 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "A file for `--timeline`, `--trace` or `--apply`, standard output, the calibration file, or the folder "
      "`checkpoint.checkpoint_dir` cannot be created or written.",
      "Choose an existing folder that you can write to. Exit 13 while a checkpoint is being saved."},
+    {"disk-space", ExitCode::kEnvironment,
+     "The disk of `checkpoint.checkpoint_dir` has less room than one checkpoint of the plan takes. `plan` only warns.",
+     "Free some, or name another folder; `checkpoint.save_consolidated: false` and fewer copies take less."},
     {"yaml-syntax", ExitCode::kBadInput,
      "The recipe is not valid YAML: an unclosed bracket, a tab as indentation, several documents, an alias without its "
      "anchor, a key that is a list.",
@@ -220,8 +223,13 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "produces output that the next cannot take.",
      "colwise goes with rowwise; colwise_rep or replicated with rowwise_rep or replicated."},
     {"sequence-too-long", ExitCode::kBadInput,
-     "Sequences (of the dataset, or one row of it) are longer than the model's maximum position or than `seq_length`.",
+     "Sequences (of the dataset, or one row of it) are longer than the model's table of positions (GPT-2, OPT) or than "
+     "`seq_length`.",
      "Shorten them, or use a model with a larger `max_position_embeddings`."},
+    {"beyond-positions", ExitCode::kOk,
+     "*Warning.* Sequences are longer than the model's `max_position_embeddings`. Its positions are computed (RoPE, "
+     "ALiBi), so it runs, but pretrained weights have not seen such positions.",
+     "Use shorter sequences, or scale RoPE (`model.config.rope_scaling`) and train long enough to adapt."},
     {"too-large-to-measure", ExitCode::kEnvironment,
      "With `plan --calibrate`: some layers of the model do not fit in this machine's free memory.",
      "Use a smaller microbatch or shorter sequences; `plan --calibrate` without a recipe measures common sizes."},
@@ -267,6 +275,10 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "programs."},
     {"no-chat-template", ExitCode::kBadInput, "`generate --chat` with a tokenizer that has no chat template.",
      "Omit `--chat`, or name another tokenizer with `--tokenizer`."},
+    {"no-end-of-turn", ExitCode::kOk,
+     "*Warning.* The tokenizer has a token that ends a turn or a text, but in no conversation of the data set is it a "
+     "label: the model does not learn to stop.",
+     "Use a chat template that ends the assistant's turns with it (and marks it, if it has `{% generation %}`)."},
     {"prompt-too-long", ExitCode::kBadInput,
      "The prompt given to `generate` has at least as many tokens as the model has positions.", "Shorten it."},
     {"adapters-alone", ExitCode::kBadInput, "`generate` is pointed at a folder of adapters.",

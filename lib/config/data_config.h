@@ -81,10 +81,15 @@ struct JsonlDatasetConfig {
       "A folder with tokenizer.json, a model's name in the Hugging Face cache, or `bytes`; null: the model's."};
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt,
-      "A Jinja file; null: the tokenizer's own; if it has none, prompt and response are used as they are."};
-  Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
-                                       "Maximum row length in tokens; null: the model's maximum.", at_least<1>};
-  Field<bool> truncation{"truncation", false, "Truncate longer rows instead of refusing them."};
+      "A Jinja file, or chatml or llama3; null: the tokenizer's own; if it has none, prompt and response are used as "
+      "they are."};
+  Field<std::optional<int>> seq_length{
+      "seq_length|seq_len", std::nullopt,
+      "Maximum row length in tokens; null: as many as the model has positions for, if it has learned ones.",
+      at_least<1>};
+  Field<bool> truncation{"truncation", false,
+                         "Truncate longer rows instead of refusing them; without seq_length, to the model's "
+                         "max_position_embeddings."};
   Field<bool> mask_prompt{"mask_prompt|answer_only_loss_mask", true,
                           "Compute the loss on the answers only; if false, on every token."};
   Field<std::map<std::string, std::string>> column_mapping{
@@ -142,8 +147,10 @@ struct TokensDatasetConfig {
   static constexpr std::array targets = {std::string_view("tokens")};
   static constexpr std::string_view kDoc = "JSON lines of token ids: {\"input_ids\": [...], \"labels\": [...]}.";
   Field<PathList> paths{"path|paths", {}, "JSONL files."};
-  Field<std::optional<int>> seq_length{"seq_length|seq_len", std::nullopt,
-                                       "Maximum row length in tokens; null: the model's maximum.", at_least<1>};
+  Field<std::optional<int>> seq_length{
+      "seq_length|seq_len", std::nullopt,
+      "Maximum row length in tokens; null: as many as the model has positions for, if it has learned ones.",
+      at_least<1>};
   Field<int> pad_token_id{"pad_token_id", 0, "Token with which shorter rows of a batch are padded.", at_least<0>};
   Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Pad rows to a multiple of this.", at_least<1>};
   Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
@@ -198,7 +205,7 @@ struct RowDatasetFields {
   Field<SampleTruncation> truncation{"truncation", SampleTruncation::kNone, "Truncate rows to seq_length."};
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt,
-      "A Jinja file, a JSON file with a template, or the template itself; null: the tokenizer's."};
+      "A Jinja file, a JSON file with a template, chatml, llama3, or the template itself; null: the tokenizer's."};
   Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
   Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
@@ -262,13 +269,6 @@ struct ColumnMappedDatasetConfig : RowDatasetFields {
   Field<bool> use_hf_chat_template{
       "use_hf_chat_template", false,
       "Render context, question and answer as a conversation if the tokenizer has a chat template."};
-  Field<bool> repeat_on_exhaustion{"repeat_on_exhaustion", true, "Start over after the last row.",
-                                   [](const bool& value) -> std::string {
-                                     return value ? "" : "must be true: an epoch is all rows, max_steps ends a run";
-                                   }};
-};
-
-struct ChatDatasetConfig : RowDatasetFields {
 };
 
 /// What NeMo AutoModel streams: the same rows, but those without labels are left out, not replaced.
@@ -278,6 +278,13 @@ struct StreamedColumnsDatasetConfig : ColumnMappedDatasetConfig {
       std::string_view("nemo_automodel.components.datasets.llm.column_mapped_text_instruction_iterable_dataset."
                        "ColumnMappedTextInstructionIterableDataset")};
   static constexpr std::string_view kDoc = "As column_mapped; rows without labels are left out instead of replaced.";
+  Field<bool> repeat_on_exhaustion{"repeat_on_exhaustion", true, "Start over after the last row.",
+                                   [](const bool& value) -> std::string {
+                                     return value ? "" : "must be true: an epoch is all rows, max_steps ends a run";
+                                   }};
+};
+
+struct ChatDatasetConfig : RowDatasetFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("chat"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),

@@ -12,6 +12,7 @@
 #include "data/content_hash.h"
 #include "data/mapped_file.h"
 #include "data/token_store.h"
+#include "data/turn_ends.h"
 
 namespace automodel::data {
 namespace {
@@ -86,7 +87,7 @@ class BuiltOpening {
                      : uncached_tokens(true, fill);
     const bool lenient = context_.rejected != nullptr && store.rows() > 0;
     if (!lenient && !bad.finish(problems_)) return nullptr;
-    return finish(*builder, std::move(store), bad);
+    return finish(*builder, std::move(store), bad, parts);
   }
 
  private:
@@ -144,11 +145,17 @@ class BuiltOpening {
       }
   }
 
-  std::unique_ptr<Dataset> finish(const Builder& builder, TokenStore store, const BadRows& bad) {
+  std::unique_ptr<Dataset> finish(const Builder& builder, TokenStore store, const BadRows& bad,
+                                  const BuilderParts& parts) {
     std::int64_t labels = 0, longest = 0;
+    TurnEnds ends(parts.tokenizer->folder());
     for (std::int64_t row = 0; row < store.rows(); ++row) {
       longest = std::max(longest, store.length(row));
-      for (const std::int32_t label : store.labels(row)) labels += read_label(label) == kIgnoredLabel ? 0 : 1;
+      for (const std::int32_t stored : store.labels(row)) {
+        const std::int32_t label = read_label(stored);
+        labels += label == kIgnoredLabel ? 0 : 1;
+        ends.see(label);
+      }
     }
     if (labels == 0 && context_.rejected == nullptr) {
       problems_.add("empty-data", context_.key)
@@ -157,6 +164,7 @@ class BuiltOpening {
                                   : "a longer seq_length, or rows with answers");
       return nullptr;
     }
+    if (!parts.extra.empty() && labels > 0) ends.finish(context_);  // rows come from a chat template
     const std::int64_t multiple = builder.common_multiple();
     const std::int64_t common = multiple == 0 ? 0 : (longest + multiple - 1) / multiple * multiple;
     std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),

@@ -10,6 +10,7 @@
 #include "base/file_text.h"
 #include "base/find_file.h"
 #include "rows/load.h"
+#include "tokenizer/named_templates.h"
 
 namespace automodel::data {
 namespace {
@@ -59,12 +60,13 @@ std::optional<std::string> template_source(const std::string& source, const Data
                                            const std::string& key, Diagnostics& problems) {
   const bool inline_text = source.find("{%") != std::string::npos || source.find("{{") != std::string::npos;
   if (inline_text) return source;
+  if (const auto* named = tokenizer::find_named_template(source)) return std::string(named->text);
   const auto place = find_beside(source, context.recipe_folder);
   std::error_code error;
   if (!place || !std::filesystem::is_regular_file(*place, error)) {
     problems.add("missing-file", key)
         .says("there is no chat template '{}'", source)
-        .hint("name a file in Jinja or JSON, or write the template itself");
+        .hint("name a file in Jinja or JSON, chatml or llama3, or write the template itself");
     return std::nullopt;
   }
   auto [text, problem, too_large] = file_text(*place, kMostTemplateFile);

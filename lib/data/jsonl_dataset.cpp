@@ -16,6 +16,8 @@
 #include "data/conversation.h"
 #include "data/source_files.h"
 #include "data/token_store.h"
+#include "data/turn_ends.h"
+#include "tokenizer/named_templates.h"
 
 namespace automodel::data {
 namespace {
@@ -108,13 +110,19 @@ class Opening {
   void read_template() {
     const std::string key = context_.key + ".chat_template";
     std::string file = config_.tokenizer().value_or("") + " (chat template)";
-    if (const auto& path = config_.chat_template()) {
+    const auto& path = config_.chat_template();
+    if (const auto* named = path ? tokenizer::find_named_template(*path) : nullptr; named != nullptr) {
+      template_ = std::string(named->text);
+      file = named->name;
+    } else if (path) {
       std::error_code error;
       const fs::path beside = context_.recipe_folder / *path;
       const fs::path found = fs::is_regular_file(beside, error) ? beside : fs::path(*path);
       auto read = file_text(found, tokenizer::TemplateBudget::kMostSource);
       if (!read.problem.empty()) {
-        problems_.add("missing-file", key).says("there is no chat template '{}'", *path).hint("name a file in Jinja");
+        problems_.add("missing-file", key)
+            .says("there is no chat template '{}'", *path)
+            .hint("name a file in Jinja, chatml or llama3");
         return;
       }
       template_ = std::move(read.text);
@@ -132,7 +140,8 @@ class Opening {
 
   std::int64_t limit() const {
     constexpr std::int64_t kNone = std::numeric_limits<std::int32_t>::max();
-    return std::min(context_.max_length.value_or(kNone), config_.seq_length() ? *config_.seq_length() : kNone);
+    const auto& model = config_.truncation() ? context_.context_length : context_.max_length;
+    return std::min(model.value_or(kNone), config_.seq_length() ? *config_.seq_length() : kNone);
   }
 
   /// Cache name: a hash of everything that the tokens depend on.
@@ -206,14 +215,20 @@ class Opening {
 
   std::unique_ptr<Dataset> make(TokenStore store, const BadRows& bad) {
     std::int64_t labels = 0;
+    std::optional<TurnEnds> ends;
+    if (template_) ends.emplace(*tokenizer_->folder());
     for (std::int64_t row = 0; row < store.rows(); ++row)
-      for (const std::int32_t label : store.labels(row)) labels += label == kIgnoredLabel ? 0 : 1;
+      for (const std::int32_t label : store.labels(row)) {
+        labels += label == kIgnoredLabel ? 0 : 1;
+        if (ends) ends->see(label);
+      }
     if (labels == 0) {
       problems_.add("empty-data", context_.key + ".path")
           .says(store.rows() == 0 ? "there is no row" : "no row has a label that counts")
           .hint("a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}");
       return nullptr;
     }
+    if (ends) ends->finish(context_);
     std::string summary = fmt::format("jsonl: {} rows, {} tokens, {} labels{}", store.rows(),
                                       format_count(static_cast<double>(store.tokens())),
                                       format_count(static_cast<double>(labels)), bad.summary()) +

@@ -22,7 +22,10 @@ struct DatasetContext {
   std::filesystem::path recipe_folder = ".";  ///< tried first for relative paths, then the working directory
   std::string key = "dataset";                ///< recipe key of the section; also separates random streams
   std::optional<std::int64_t> vocab_size = std::nullopt;  ///< of the model; ids must be below it
-  std::optional<std::int64_t> max_length = std::nullopt;  ///< the model's maximum sequence length
+  /// Longer sequences are refused: the model has no positions for them.
+  std::optional<std::int64_t> max_length = std::nullopt;
+  /// The model's context length, to which rows may be cut.
+  std::optional<std::int64_t> context_length = std::nullopt;
   std::uint64_t seed = 42;
   bool quiet = false;                       ///< another rank reports warnings
   std::filesystem::path model_folder = {};  ///< folder of the model's tokenizer; empty if there is none

@@ -139,11 +139,12 @@ std::int64_t validation_length(const Recipe& recipe) {
   return longest;
 }
 
+constexpr const char* kPackKey = "packed_sequence.packed_sequence_size";
+
 /// Tokens per sequence according to the data sections, and the key that sets it.
 std::pair<std::int64_t, std::string> data_length(const Recipe& recipe) {
   if (!recipe.dataset()) return {0, ""};
-  if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0)
-    return {size, "packed_sequence.packed_sequence_size"};
+  if (const int size = recipe.packed_sequence->packed_sequence_size(); size > 0) return {size, kPackKey};
   return {length_of(*recipe.dataset()), "dataset.seq_length"};
 }
 
@@ -168,6 +169,23 @@ void check_optimizer(const Recipe& recipe, const arch::ModelSpec* spec, Located&
   Diagnostics problems = config::check_overrides(basics.overrides);
   make_lr_schedule(recipe.lr_scheduler(), basics.lr, basics.weight_decay, steps > 0 ? steps : kUnknown, problems);
   report.refuse_all(std::move(problems));
+}
+
+/// `length`: tokens per sequence that `key` says, or 0; `longest`: of the data's rows, if they are open. Computed
+/// positions begin anew in each document of a pack, so that its length says nothing about them.
+void check_positions(const arch::ModelSpec& spec, std::int64_t length, const std::string& key, std::int64_t longest,
+                     Located& report) {
+  const std::int64_t most = std::max(length, longest);
+  if (spec.max_positions <= 0 || most <= spec.max_positions) return;
+  const auto place = length > 0 ? key : "dataset";
+  if (spec.learned_positions)
+    return void(report.refuse("sequence-too-long", place)
+                    .says("sequences have {} tokens; the model accepts at most {}", most, spec.max_positions)
+                    .hint("{} or less, or a model with a larger max_position_embeddings", spec.max_positions));
+  if (key == kPackKey) return;
+  report.warn("beyond-positions", place)
+      .says("sequences have {} tokens; the model's max_position_embeddings is {}", most, spec.max_positions)
+      .hint("{} or less, or scale its positions: model.config.rope_scaling", spec.max_positions);
 }
 
 constexpr std::int64_t kAssumedLength = 4096;  // assumed tokens per sequence
@@ -207,10 +225,7 @@ BatchPlan plan_batch(const config::LoadedRecipe& loaded, const mesh::MeshSizes& 
         .says("the sequence length is unknown: shapes and estimates assume {} tokens", batch.assumed_length)
         .hint("give distributed.pipeline.pp_seq_len, or dataset.seq_length if the data set has that key");
   }
-  if (spec != nullptr && length > spec->max_positions && spec->max_positions > 0)
-    report.refuse("sequence-too-long", key)
-        .says("sequences have {} tokens; the model accepts at most {}", length, spec->max_positions)
-        .hint("{} or less, or a model with a larger max_position_embeddings", spec->max_positions);
+  if (spec != nullptr) check_positions(*spec, length, key, request.longest_row.value_or(0), report);
   const std::int64_t chunks = std::int64_t{2} * sizes.cp;
   if (length > 0 && sizes.cp > 1 && length % chunks != 0) {
     const auto down = length / chunks * chunks;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -23,6 +24,7 @@
 #include "data/tokenizer.h"
 #include "rows/hub_cache.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/named_templates.h"
 
 namespace automodel::preflight {
 namespace {
@@ -76,6 +78,16 @@ class Checks {
     return std::move(problems_);
   }
 
+  std::optional<std::int64_t> longest_row() {
+    const auto& section = recipe_.recipe.dataset();
+    if (!section || !is_quick(data::source_names(*section))) return std::nullopt;
+    const auto dataset = open(*section, "dataset");
+    if (!dataset) return std::nullopt;
+    std::int64_t out = 1;
+    for (std::int64_t row = 0; row < dataset->size(); ++row) out = std::max(out, dataset->length(row));
+    return out;
+  }
+
  private:
   fs::path folder() const { return recipe_.folder(); }
 
@@ -83,14 +95,24 @@ class Checks {
     data::DatasetContext out{.recipe_folder = folder(), .key = key, .quiet = true};
     if (plan_.model) {
       out.vocab_size = plan_.model->spec.vocab;
-      out.max_length = plan_.model->spec.max_positions;
+      out.max_length = plan_.model->spec.position_limit();
+      out.context_length = plan_.model->spec.max_positions;
       out.model_folder = plan_.model->folder;
     }
     out.seed = static_cast<std::uint64_t>(recipe_.seed());
     return out;
   }
 
-  void check_data(config::DatasetConfig config, const std::string& key) {
+  std::unique_ptr<data::Dataset> open(config::DatasetConfig config, const std::string& key) {
+    std::visit(
+        [](auto& section) {
+          if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
+        },
+        config);
+    return data::open_dataset(config, context(key), problems_);
+  }
+
+  void check_data(const config::DatasetConfig& config, const std::string& key) {
     const bool foreign = std::visit(
         [](const auto& section) {
           return requires {
@@ -99,13 +121,8 @@ class Checks {
         },
         config);
     if (foreign) return;  // the plan reports it
-    std::visit(
-        [](auto& section) {
-          if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
-        },
-        config);
     if (is_quick(data::source_names(config)))
-      data::open_dataset(config, context(key), problems_);
+      open(config, key);
     else
       check_text(data::text_choice(config), key);
   }
@@ -125,7 +142,8 @@ class Checks {
       problems_.add("token-out-of-range", key + ".tokenizer")
           .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), plan_.model->spec.vocab)
           .hint("the model's vocab_size must be at least {}", tokenizer->vocab_size());
-    if (text.chat_template && text.chat_template->find('{') == std::string::npos)
+    if (text.chat_template && text.chat_template->find('{') == std::string::npos &&
+        tokenizer::find_named_template(*text.chat_template) == nullptr)
       check_template(*text.chat_template, key + ".chat_template");
   }
 
@@ -133,7 +151,9 @@ class Checks {
     const auto path = find_beside(name, folder());
     const auto file = file_text(path.value_or(fs::path()), 8 * tokenizer::TemplateBudget::kMostSource);
     if (!file.problem.empty()) {
-      problems_.add("missing-file", key).says("there is no chat template '{}'", name).hint("name a file in Jinja");
+      problems_.add("missing-file", key)
+          .says("there is no chat template '{}'", name)
+          .hint("name a file in Jinja, chatml or llama3");
       return;
     }
     if (path->extension() == ".json") return;  // contains the template as a JSON string; left to the run
@@ -153,10 +173,7 @@ class Checks {
   void check_folder() {
     const auto& section = recipe_.recipe.checkpoint();
     std::error_code error;
-    fs::path nearest = fs::absolute(section.checkpoint_dir(), error).lexically_normal();
-    while (!nearest.empty() && nearest.has_parent_path() && nearest != nearest.root_path() &&
-           !fs::exists(nearest, error))
-      nearest = nearest.parent_path();
+    const auto nearest = nearest_folder(section.checkpoint_dir());
     if (!fs::is_directory(nearest, error) || access(nearest.c_str(), W_OK | X_OK) != 0)
       problems_.add("cannot-write", "checkpoint.checkpoint_dir")
           .says("the folder '{}' cannot be written to: '{}' {}", section.checkpoint_dir(), nearest.native(),
@@ -205,6 +222,10 @@ class Checks {
 
 Diagnostics check_files(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) {
   return Checks(recipe, plan).run();
+}
+
+std::optional<std::int64_t> longest_row(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) {
+  return Checks(recipe, plan).longest_row();
 }
 
 }  // namespace automodel::preflight

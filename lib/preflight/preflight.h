@@ -2,6 +2,9 @@
 // names.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "base/diagnostic.h"
 #include "config/recipe.h"
 #include "estimate/estimated_plan.h"
@@ -12,5 +15,9 @@ namespace automodel::preflight {
 /// set's files are small, its rows are read; otherwise reading rows is left to the run. Problems are those that the run
 /// would report, with their locations.
 Diagnostics check_files(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan);
+
+/// Tokens of the training data's longest row, which the lengths that a plan assumes come from; empty if the data is not
+/// here, cannot be read, or is too large to read in passing.
+std::optional<std::int64_t> longest_row(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan);
 
 }  // namespace automodel::preflight

@@ -145,7 +145,10 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   std::string out = fmt::format("batch     {} sequences per step = {} data-parallel x {} run{} x {} microbatch{} of {}",
                                 b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
                                 b.microbatches == 1 ? "" : "es", b.microbatch);
-  if (b.length > 0) out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
+  if (b.length > 0)
+    out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
+  else if (b.assumed_length > 0)
+    out += fmt::format("; estimates assume {} tokens each", b.assumed_length);
   const bool other = plan.cuda && plan.stack != config::Stack::kOwn;
   const auto types = estimate::state_types(plan, plan.sharding);
   if (other)

@@ -6,6 +6,7 @@
 
 #include "base/find_file.h"
 #include "data/tokenizer.h"
+#include "tokenizer/named_templates.h"
 
 namespace automodel::train {
 namespace {
@@ -43,6 +44,8 @@ void add_companions(checkpoint::SaveRequest& request, const Setup& setup) {
   // A template in a separate file takes precedence over one in tokenizer_config.json, in transformers as well as here.
   if (!text.chat_template)
     copy_all(request, folder, kTemplateFiles);
+  else if (const auto* named = tokenizer::find_named_template(*text.chat_template); named != nullptr)
+    request.texts.emplace_back("model/chat_template.jinja", std::string(named->text));
   else if (const auto file = find_beside(*text.chat_template, setup.loaded.folder()); !file)
     request.texts.emplace_back("model/chat_template.jinja", *text.chat_template);
   else

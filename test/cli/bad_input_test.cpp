@@ -113,8 +113,10 @@ const std::vector<BadInput> kTable = {
     {"a model that is not there", "model: {pretrained_model_name_or_path: ./no-such-folder}\n" + kData + kSteps, "",
      "model-not-found", 1, "model.pretrained_model_name_or_path"},
     {"sequences longer than the model takes",
-     kModel + "dataset: {_target_: mock, vocab_size: 260, seq_length: 129}\n" + kSteps, "", "sequence-too-long", 2,
-     "dataset.seq_length"},
+     "model: {config: {model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, n_positions: 128, vocab_size: 260}}\n"
+     "dataset: {_target_: mock, vocab_size: 260, seq_length: 129}\n" +
+         kSteps,
+     "", "sequence-too-long", 2, "dataset.seq_length"},
     {"a warm-up longer than the run",
      kModel + kData + "step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 6}\n" +
          "lr_scheduler: {lr_warmup_steps: 10}\n",
@@ -249,6 +251,32 @@ TEST_CASE("mistakes in model, batch and schedule are reported together", "[cli]"
   CHECK(outcome.code == 2);
   for (const char* part : {"unknown key 'hiden_size'", "error[indivisible]", "three.yaml:3:", "1F2B"})
     CHECK(outcome.err.find(part) != std::string::npos);
+}
+
+TEST_CASE("sequences beyond computed positions give a warning, as whole rows but not as packs", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto warned = [&](const std::string& lines) {
+    folder.write("r.yaml", kModel + kSteps + lines);
+    const auto plan = test::run_program(folder, "plan r.yaml --json --no-files");
+    INFO(plan.out << plan.err);
+    REQUIRE(plan.code == 0);
+    const auto warnings = nlohmann::json::parse(plan.out).at("warnings");
+    return std::ranges::count_if(warnings, [](const auto& each) { return each["id"] == "beyond-positions"; });
+  };
+  CHECK(warned("dataset: {_target_: mock, seq_length: 128}\n") == 0);
+  CHECK(warned("dataset: {_target_: mock, seq_length: 129}\n") == 1);
+  CHECK(warned("dataset: {_target_: jsonl, path: x, tokenizer: bytes}\npacked_sequence: {packed_sequence_size: "
+               "256}\n") == 0);
+}
+
+TEST_CASE("a model or tokenizer that is not here comes with the command that downloads it", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", "model: {pretrained_model_name_or_path: nobody/none-7b, revision: v2}\n" + kData + kSteps);
+  const auto train = test::run_program(folder, "train r.yaml");
+  CHECK(train.code == 2);
+  CHECK(train.err.find("hf download nobody/none-7b --revision v2") != std::string::npos);
+  folder.write("r.yaml", kModel + kSteps + "dataset: {_target_: squad, dataset_name: a/b, tokenizer: nobody/words}\n");
+  CHECK(test::run_program(folder, "data r.yaml").err.find("hf download nobody/words") != std::string::npos);
 }
 
 TEST_CASE("a model that cannot be split over the ranks is refused with exit code 3", "[cli]") {

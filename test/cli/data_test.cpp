@@ -113,6 +113,66 @@ TEST_CASE("data without --json marks the text that counts in the loss, and count
   CHECK(run.out.find("packs of 256") != std::string::npos);
 }
 
+TEST_CASE("data prints how long rows are, and which ones usual limits would cut", "[cli]") {
+  const test::TemporaryFolder folder;
+  std::string rows;
+  for (const int length : {10, 600, 1500})
+    rows += R"({"prompt": ")" + std::string(static_cast<std::size_t>(length), 'a') + R"(", "response": "b"})" + "\n";
+  folder.write("rows.jsonl", rows);
+  const auto run =
+      show(folder,
+           {{"model", kModel},
+            {"dataset", {{"_target_", "jsonl"}, {"path", "rows.jsonl"}, {"tokenizer", "bytes"}, {"cache", false}}}},
+           "--rows 1");
+  INFO(run.out << run.err);
+  REQUIRE(run.code == 0);
+  // A row is its bytes, BOS before them and EOS after; the last token is only a label.
+  CHECK(run.out.find("lengths: mean 705.3, 95% up to 1502, longest 1502 tokens") != std::string::npos);
+  CHECK(run.out.find("cut: 2 to 512 (66.7 %), 1 to 1024 (33.3 %), 0 to 2048 (0.0 %)") != std::string::npos);
+}
+
+TEST_CASE("a plan takes the length of rows that it can read, and says so where it cannot", "[cli]") {
+  const test::TemporaryFolder folder;
+  std::string rows;
+  for (const int length : {10, 70})
+    rows += R"({"prompt": ")" + std::string(static_cast<std::size_t>(length), 'a') + R"(", "response": "b"})" + "\n";
+  folder.write("rows.jsonl", rows);
+  folder.write("r.yaml", json{{"model", kModel},
+                              {"dataset", {{"_target_", "jsonl"}, {"path", "rows.jsonl"}, {"tokenizer", "bytes"}}},
+                              {"step_scheduler", {{"global_batch_size", 2}, {"local_batch_size", 2}}}}
+                             .dump());
+  const auto told = [&](const std::string& words) {
+    const auto run = test::run_program(folder, "plan r.yaml " + words);
+    INFO(run.out << run.err);
+    REQUIRE(run.code == 0);
+    return run.out + run.err;
+  };
+  const auto read = told(""), unread = told("--no-files");
+  CHECK(read.find("length-unknown") == std::string::npos);
+  CHECK(read.find("2 sequences per step") != std::string::npos);
+  CHECK(read.find("72 tokens") != std::string::npos);
+  CHECK(unread.find("length-unknown") != std::string::npos);
+  CHECK(unread.find("72 tokens") == std::string::npos);
+}
+
+TEST_CASE("data says which keys of the section a run refuses", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("rows.jsonl",
+               R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
+               "\n");
+  json dataset = {{"_target_", "chat"},
+                  {"path_or_dataset_id", "rows.jsonl"},
+                  {"cache", false},
+                  {"tokenizer", kGolden + "/tokenizers/qwen2"}};
+  const auto plain = show(folder, {{"model", kModel}, {"dataset", dataset}}, "--json");
+  REQUIRE(plain.code == 0);
+  CHECK(plain.err.find("dataset.unshifted") == std::string::npos);
+  dataset["unshifted"] = true;
+  const auto told = show(folder, {{"model", kModel}, {"dataset", dataset}}, "--json");
+  CHECK(told.err.find("warning[unsupported]: dataset.unshifted is not supported") != std::string::npos);
+  CHECK(told.out == plain.out);
+}
+
 TEST_CASE("data exits with code 2 and gives the reason if a dataset builder refuses", "[cli]") {
   const test::TemporaryFolder folder;
   const json dataset = {{"_target_", "squad"},

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "base/log.h"
 #include "data/jsonl_dataset.h"
 #include "data/loader.h"
 #include "data/packed_dataset.h"
@@ -111,6 +112,31 @@ TEST_CASE("prompts count in the loss if the recipe says so", "[data]") {
   opened.dataset->read(0, sample);
   CHECK(sample.labels == Ids{'i', 'Y', 'o', 'u', 257, -100});
   CHECK(opened.dataset->padding().id == 258);
+}
+
+TEST_CASE("conversations in which nothing ends a turn are warned about, once", "[data]") {
+  const test::TemporaryFolder cache;
+  cache.write("open.jinja",
+              "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+              "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}");
+  const auto warnings = [&](const std::optional<std::string>& chat, bool quiet) {
+    auto config = config_of(kGolden + "/chat/chat_multi.jsonl", kGolden + "/tokenizer/qwen2", cache);
+    config.chat_template = chat;
+    std::vector<std::string> lines;
+    log::set_listener([&](std::string_view line) { lines.emplace_back(line); });
+    const auto opened = open(config, {.key = "dataset", .quiet = quiet});
+    log::set_listener({});
+    INFO(to_text(opened.problems));
+    REQUIRE(opened.dataset);
+    return lines;
+  };
+  CHECK(warnings(std::nullopt, false).empty());  // Qwen's own ends turns with <|im_end|>
+  CHECK(warnings("chatml", false).empty());
+  const auto lines = warnings((cache.path() / "open.jinja").native(), false);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("no-end-of-turn") != std::string::npos);
+  CHECK(lines[0].find("<|im_end|>") != std::string::npos);
+  CHECK(warnings((cache.path() / "open.jinja").native(), true).empty());
 }
 
 TEST_CASE("columns with other names are mapped by column_mapping", "[data]") {

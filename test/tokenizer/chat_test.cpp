@@ -4,6 +4,7 @@
 #include "golden_file.h"
 #include "golden_folder.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/named_templates.h"
 #include "tokenizer/tokenizer.h"
 
 namespace automodel::tokenizer {
@@ -88,6 +89,33 @@ TEST_CASE("a template that cannot be rendered is reported with the reason and li
   CHECK(failure(deep + "1 }}").find("nested too deeply") != std::string::npos);
   CHECK(failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
             .find("does not come to an end") != std::string::npos);
+}
+
+TEST_CASE("templates by name give ChatML and Llama 3's headers, and mark what the assistant says", "[tokenizer]") {
+  const auto messages = ordered_json::parse(R"([{"role": "system", "content": "S"}, {"role": "user", "content": " Q "},
+                                                {"role": "assistant", "content": "A"}])");
+  const auto rendered = [&](const char* name, bool opens) {
+    const auto* named = find_named_template(name);
+    REQUIRE(named != nullptr);
+    CHECK(ChatTemplate::marks_generation(std::string(named->text)));
+    Diagnostics problems;
+    const auto chat = ChatTemplate::parse(std::string(named->text), name, problems);
+    INFO(to_text(problems));
+    REQUIRE(chat);
+    std::vector<TextSpan> marked;
+    const auto text = chat->render(messages, ordered_json(), opens, {{"bos_token", "<|begin_of_text|>"}}, &marked);
+    REQUIRE(marked.size() == 1);
+    CHECK(text.substr(marked[0].begin, marked[0].end - marked[0].begin) == "A" + std::string(named->end_of_turn));
+    return text;
+  };
+  CHECK(rendered("chatml", false) ==
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n Q <|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
+  CHECK(rendered("chatml", true).ends_with("A<|im_end|>\n<|im_start|>assistant\n"));
+  CHECK(rendered("llama3", false) ==
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
+        "<|end_header_id|>\n\nQ<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>");
+  CHECK(rendered("llama3", true).ends_with("<|start_header_id|>assistant<|end_header_id|>\n\n"));
+  CHECK(find_named_template("llama4") == nullptr);
 }
 
 TEST_CASE("recorded conversations are rendered and encoded as by transformers", "[tokenizer]") {
