@@ -9,6 +9,7 @@
 #include "base/processor.h"
 #include "commands.h"
 #include "compare_schedules.h"
+#include "estimate/disk_room.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/past_runs.h"
 #include "estimate/search.h"
@@ -220,6 +221,10 @@ int run_plan(const Options& given) {
       result = estimate::make_plan(loaded, request);
       if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
     }
+  // A plan for GPUs on a machine without any, or of another trainer's file, is for a run on another machine.
+  if (!options.no_files && options.from.empty() && (!result.plan->cuda || launch::cuda_present()))
+    for (auto& lacking : estimate::check_disk(*result.plan, loaded.recipe.checkpoint()))
+      result.plan->warnings.push_back(lacking.at(loaded.origins.nearest(lacking.key)));
   const auto& plan = *result.plan;
   if (!options.diff.empty()) return print_diff(options, loaded, plan, request);
   const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "checkpoint/format/root_folder.h"
 #include "commands.h"
+#include "estimate/disk_room.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/fewer_ranks.h"
 #include "launch/hosts.h"
@@ -253,8 +254,8 @@ int run_train(const Options& options) {
   launch::RankJob job{.work = launch::Work::kTrain, .recipe = options.recipe, .overrides = options.overrides};
   if (options.max_restarts)  // the ranks' words about restarts depend on it
     job.overrides.push_back(fmt::format("--fault_tolerance.max_restarts={}", *options.max_restarts));
-  if (launch::in_parallel_job()) {
   // A rank of a parallel job leaves everything to the worker, where rank 0 reads the recipe for all ranks.
+  if (launch::in_parallel_job()) {
     if (options.max_restarts || options.min_ranks || !options.start_with.empty())
       throw wrong_words(
           "ranks under a launcher cannot restart themselves: the launcher ends with them",
@@ -274,6 +275,10 @@ int run_train(const Options& options) {
   if (!result.plan) {
     advise_ranks(loaded, ranks, result.problems);
     return refuse(result.problems, loaded, options.json);
+  }
+  if (auto lacking = estimate::check_disk(*result.plan, loaded.recipe.checkpoint()); !lacking.empty()) {
+    locate(lacking, loaded.origins);
+    return refuse(lacking, loaded, options.json);
   }
   const int restarts = loaded.recipe.fault_tolerance->max_restarts();
   job.ranks = ranks;

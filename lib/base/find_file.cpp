@@ -28,4 +28,12 @@ std::string near_name(const fs::path& path) {
   return std::string(nearest(path.filename().native(), {names.begin(), names.end()}));
 }
 
+std::filesystem::path nearest_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  auto out = std::filesystem::absolute(path, error).lexically_normal();
+  while (!out.empty() && out.has_parent_path() && out != out.root_path() && !std::filesystem::exists(out, error))
+    out = out.parent_path();
+  return out;
+}
+
 }  // namespace automodel

@@ -14,4 +14,7 @@ std::optional<std::filesystem::path> find_beside(const std::string& path, const 
 /// The name in the folder of `path` that is nearest to its last part, which does not exist; empty if none is near.
 std::string near_name(const std::filesystem::path& path);
 
+/// `path`, or the nearest folder above it that exists: where it would be created.
+std::filesystem::path nearest_folder(const std::filesystem::path& path);
+
 }  // namespace automodel

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "arch/modules.h"
 #include "estimate/state_bytes.h"
 #include "plan/training_plan.h"
 
@@ -16,20 +15,6 @@ constexpr double kHostMemory = 200e9;
 /// Memory traffic per byte of state, which is converted, written, and checksummed as it is sent.
 constexpr double kMoved = 4;
 
-double bytes_of_state(const plan::TrainingPlan& plan) {
-  const auto bytes = state_bytes(plan, plan.sharding);
-  const auto moments = moments_of(plan.optimizer);
-  const double stored = size_of(plan.types.compute), master = size_of(plan.types.master);
-  double out = 0;
-  for (const auto& each : plan::all_parameters(plan)) {
-    if (!each.tied_to.empty() || each.frozen) continue;
-    const auto elements = static_cast<double>(each.shape.elements());
-    out += elements * (stored + (stored == master ? 0 : master));
-    if (each.trainable) out += moments.tensors(elements, arch::is_hidden_matrix(each) ? elements : 0) * bytes.moment;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
@@ -39,7 +24,7 @@ std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config
   CopyPlan out{.every = *section.memory_every_steps()};
   const int world = plan.mesh.world_size(), on_host = std::clamp(hardware.per_node, 1, world);
   out.hosts = (world + on_host - 1) / on_host;
-  out.state = bytes_of_state(plan);
+  out.state = saved_bytes(plan);
   const double rank = out.state / world, copies = out.hosts > 1 ? 2 : 1;
   out.host = rank * on_host * copies;
   const double memory = plan.cuda ? kHostMemory / on_host : hardware.memory_bandwidth;

@@ -91,6 +91,10 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, 
   out += fmt::format("          {} tokens/s, {} per rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
                      format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
                      estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
+  if (estimate.steps)
+    out += fmt::format("          the run's {} steps: {}{}\n", *estimate.steps,
+                       format_seconds(3600 * estimate.run_hours()),
+                       plan.cuda ? fmt::format(", {:.3g} GPU hours", estimate.run_hours() * world) : "");
   if (const auto& past = estimate.past; past.runs > 0)
     out += fmt::format("          corrected by {} past run{} (last {}): computed {}, measured {}; tensors at most {}\n",
                        past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),
@@ -178,7 +182,7 @@ void write_copies(JsonWriter& json, const CopyPlan& copies) {
   json.end_object();
 }
 
-void write_time(JsonWriter& json, const Estimate& estimate) {
+void write_time(JsonWriter& json, const Estimate& estimate, int world) {
   const auto& time = estimate.time;
   const auto& past = estimate.past;
   json.key("time");
@@ -188,6 +192,11 @@ void write_time(JsonWriter& json, const Estimate& estimate) {
   json.member("past_runs", past.runs);
   json.member("past_tensor_bytes", past.bytes);
   json.member("float32_ratio", estimate.float32_ratio);
+  if (estimate.steps) {
+    json.member("run_steps", *estimate.steps);
+    json.member("run_hours", estimate.run_hours());
+    json.member("run_rank_hours", estimate.run_hours() * world);
+  }
   json.member("schedule", time.schedule);
   json.member("data_parallel", time.communication);
   json.member("optimizer", time.optimizer);
@@ -264,6 +273,8 @@ MemoryRequest memory_request(const config::Recipe& recipe, const Hardware& hardw
 Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& recipe, Hardware hardware) {
   Estimate out;
   out.hardware = std::move(hardware);
+  if (const auto& last = recipe.step_scheduler->max_steps())
+    out.steps = std::max<std::int64_t>(0, *last - recipe.step_scheduler->start_step());
   out.copies = plan_copies(plan, recipe, out.hardware);
   auto memory = memory_request(recipe, out.hardware);
   if (out.copies) memory.copies = out.copies->most() / std::clamp(out.hardware.per_node, 1, plan.mesh.world_size());
@@ -277,7 +288,7 @@ std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan, De
   return memory_text(estimate, plan, detail) + time_text(estimate, plan, detail);
 }
 
-void write_members(JsonWriter& json, const Estimate& estimate) {
+void write_members(JsonWriter& json, const Estimate& estimate, const plan::TrainingPlan& plan) {
   json.key("hardware");
   json.begin_object();
   json.member("name", estimate.hardware.name);
@@ -287,7 +298,7 @@ void write_members(JsonWriter& json, const Estimate& estimate) {
   json.member("calibrated", estimate.hardware.measured());
   json.end_object();
   write_memory(json, estimate.memory);
-  write_time(json, estimate);
+  write_time(json, estimate, plan.mesh.world_size());
   if (estimate.copies) write_copies(json, *estimate.copies);
 }
 

@@ -29,6 +29,8 @@ struct Estimate {
   TimePlan time = {};
   std::optional<CopyPlan> copies = {};
   PastCorrection past = {};
+  std::optional<std::int64_t> steps = {};  ///< of the run, if step_scheduler.max_steps says how many
+  double run_hours() const { return static_cast<double>(steps.value_or(0)) * time.step / 3600; }
   /// Step time of the same plan in float32, relative to this one; 0: not requested or unknown.
   double float32_ratio = 0;
 };
@@ -52,6 +54,6 @@ Estimate make_estimate(const plan::TrainingPlan& plan, const config::Recipe& rec
 /// The tables of `automodel plan`: memory by rank, phases of the heaviest rank, and step time with its components.
 std::string to_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail = Detail::kFull);
 /// Writes the members "hardware", "memory" and "time" into an open JSON object.
-void write_members(JsonWriter& json, const Estimate& estimate);
+void write_members(JsonWriter& json, const Estimate& estimate, const plan::TrainingPlan& plan);
 
 }  // namespace automodel::estimate

@@ -1,5 +1,6 @@
 #include "estimate/state_bytes.h"
 
+#include "arch/modules.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -83,6 +84,20 @@ StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sha
   out.lean = !own;
   out.by_unit = !own || (sharding.gradients && sharding.overlap_reduction && !sharding.whole_stage);
   out.reserved = plan.cuda ? 0.04 : 0;
+  return out;
+}
+
+double saved_bytes(const plan::TrainingPlan& plan) {
+  const auto bytes = state_bytes(plan, plan.sharding);
+  const auto moments = moments_of(plan.optimizer);
+  const double stored = size_of(plan.types.compute), master = size_of(plan.types.master);
+  double out = 0;
+  for (const auto& each : plan::all_parameters(plan)) {
+    if (!each.tied_to.empty() || each.frozen) continue;
+    const auto elements = static_cast<double>(each.shape.elements());
+    out += elements * (stored + (stored == master ? 0 : master));
+    if (each.trainable) out += moments.tensors(elements, arch::is_hidden_matrix(each) ? elements : 0) * bytes.moment;
+  }
   return out;
 }
 

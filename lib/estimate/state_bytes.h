@@ -35,5 +35,8 @@ struct StateBytes {
 /// The dtypes that the bytes are of: the plan's, or those of the stack that it assumes.
 plan::TypePlan state_types(const plan::TrainingPlan& plan, const plan::Sharding& sharding);
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding);
+/// Bytes that a checkpoint keeps, over all ranks: weights as they are computed with, and what is trained of master
+/// weights and moments. Consolidated weights are not counted.
+double saved_bytes(const plan::TrainingPlan& plan);
 
 }  // namespace automodel::estimate

@@ -220,7 +220,7 @@ std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions, c
   write_frozen(json, plan);
   json.key("pipeline");
   write_pipeline(json, plan, actions);
-  if (plan.estimate) write_members(json, *plan.estimate);
+  if (plan.estimate) write_members(json, *plan.estimate, plan);
   write_keys(json, "unsupported", plan.unsupported);
   write_keys(json, "ignored", plan.ignored);
   write_from(json, from);

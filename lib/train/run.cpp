@@ -29,6 +29,7 @@
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "data/tokenizer.h"
+#include "estimate/disk_room.h"
 #include "metrics/event_log.h"
 #include "metrics/jsonl.h"
 #include "report/plan_text.h"
@@ -113,6 +114,10 @@ class Run {
     if (!claim_->other_host().empty())
       log::warning(
           fmt::format("a run on host {} is writing to '{}', or did when it was lost", claim_->other_host(), root));
+    if (auto lacking = estimate::check_disk(setup_->plan, recipe_.checkpoint()); !lacking.empty()) {
+      locate(lacking, loaded_.origins);
+      throw Error(std::move(lacking));
+    }
   }
 
   /// Whether the folder is still the one that was claimed.

@@ -269,6 +269,51 @@ TEST_CASE("sequences beyond computed positions give a warning, as whole rows but
                "256}\n") == 0);
 }
 
+TEST_CASE("a checkpoint that the disk has no room for is a warning of plan, and refused by train", "[cli]") {
+  const test::TemporaryFolder folder;
+  const std::string huge =  // 32 TB with Adam's moments
+      "device: cpu\nmodel: {config: {model_type: llama, hidden_size: 16384, intermediate_size: 53248, "
+      "num_hidden_layers: 840, num_attention_heads: 128, num_key_value_heads: 8, vocab_size: 128256, "
+      "max_position_embeddings: 128}}\n" +
+      kData + kSteps;
+  const auto warned = [&](const std::string& lines, const std::string& words) {
+    folder.write("r.yaml", huge + lines);
+    const auto plan = test::run_program(folder, "plan r.yaml --json " + words);
+    INFO(plan.out.substr(0, 400) << plan.err);
+    REQUIRE(plan.code == 0);
+    const auto document = nlohmann::json::parse(plan.out);
+    for (const auto& each : document["warnings"])
+      if (each["id"] == "disk-space") return each["key"].get<std::string>();
+    return std::string();
+  };
+  CHECK(warned("", "") == "checkpoint.checkpoint_dir");
+  const auto train = test::run_program(folder, "train r.yaml");
+  INFO(train.err);
+  CHECK(train.code == 4);
+  CHECK(train.err.find("error[disk-space]: a checkpoint takes ") != std::string::npos);
+  CHECK(warned("", "--no-files").empty());
+  CHECK(warned("checkpoint: {enabled: false}\n", "").empty());
+}
+
+TEST_CASE("a plan gives the hours of the whole run, and GPU hours on GPUs", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto time = [&](const std::string& lines, const std::string& words) {
+    folder.write("r.yaml", kModel + kData + lines);
+    const auto plan = test::run_program(folder, "plan r.yaml --no-files " + words);
+    INFO(plan.err);
+    REQUIRE(plan.code == 0);
+    return plan.out;
+  };
+  const std::string steps = "step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 1000}\n";
+  const auto own = nlohmann::json::parse(time(steps, "--json --distributed.dp_size 2"))["time"];
+  CHECK(own["run_steps"] == 1000);
+  CHECK(own["run_hours"].get<double>() == Approx(1000 * own["step"].get<double>() / 3600));
+  CHECK(own["run_rank_hours"].get<double>() == Approx(2 * own["run_hours"].get<double>()));
+  CHECK(time(steps, "--device cuda --hardware.profile h100").find(" GPU hours") != std::string::npos);
+  CHECK(time(steps, "--device cpu").find("the run's 1000 steps: ") != std::string::npos);
+  CHECK_FALSE(nlohmann::json::parse(time(kSteps, "--json"))["time"].contains("run_hours"));
+}
+
 TEST_CASE("a model or tokenizer that is not here comes with the command that downloads it", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", "model: {pretrained_model_name_or_path: nobody/none-7b, revision: v2}\n" + kData + kSteps);

@@ -37,7 +37,7 @@ const std::vector<Printed> kPrinted = {
     {kDense + kRest +
          "distributed: {strategy: ddp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: interleaved_1f1b}}\nci: {x: "
          "1}\npeft: {dim: 4}\n",
-     "--actions lowered", 0},
+     "--actions lowered --step_scheduler.max_steps 10", 0},
     {kExperts + kRest + "distributed: {dp_size: 2, ep_size: 2, pipeline: {}}\ncheckpoint: {memory_every_steps: 10}\n",
      "", 0},
     {kDense + kRest + "distributed: {dp_sise: 2}\n", "", 2},
