@@ -123,6 +123,16 @@ void add_slurm_options(CLI::App& sub, Options& options) {
   add_restart_options(sub, options);
 }
 
+void add_init_options(CLI::App& sub, Options& options) {
+  sub.add_option("KIND", options.kind, "pretrain, sft or lora; asked for on a terminal");
+  sub.add_option("--model", options.model, "A folder, or a model's name on the Hugging Face hub")->type_name("NAME");
+  sub.add_option("--data", options.data, "Text file (pretrain) or JSON lines of conversations (sft, lora)")
+      ->type_name("FILE");
+  sub.add_option("--seq-length", options.seq_length, "Tokens per sequence (default: 512)")->check(whole_number());
+  add_ranks(sub, options.nproc_per_node, "--nproc-per-node", "Number of data-parallel ranks");
+  sub.add_option("-o,--output", options.output, "Output file (default: KIND.yaml)")->type_name("FILE.yaml");
+}
+
 void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_option("--memory", options.memory, "Device memory per rank, for example 80GiB (hardware.memory)")
       ->type_name("SIZE");
@@ -275,6 +285,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->needs(ranks)
         ->excludes(here);
   }
+  if (command.takes & kInit) add_init_options(sub, options);
   if (command.takes & kCheckpoint) add_checkpoint_options(sub, options);
   if (command.takes & kReport) {
     sub.add_option("RUN", options.folders, "Folder of a run (its checkpoint_dir)")

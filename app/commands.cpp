@@ -104,6 +104,8 @@ constexpr std::array kCommands = {
     Command{"plan", "plan RECIPE [--world-size N] [--calibrate] [--json] [OVERRIDE...]",
             "Print what would run: mesh, stages, schedule, memory, time, and the proof of the schedule",
             kRecipe | kJson | kWorldSize | kPictures | kDryRun | kEstimates, run_plan},
+    Command{"init", "init pretrain|sft|lora [--model NAME] [--data FILE] [--nproc-per-node N] [-o FILE.yaml]",
+            "Write a commented recipe to begin with", kInit, run_init},
     Command{"schedule", "schedule NAME|FILE.csv|search --pp-size P --microbatches M [--costs FILE.json] [--json]",
             "Print, draw or export a pipeline schedule, or search the shortest one for given costs", kSchedule | kJson,
             run_schedule},

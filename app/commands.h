@@ -28,6 +28,7 @@ enum Takes : unsigned {
   kDoctor = 1u << 15,      ///< --ranks, --nproc-per-node, --start-with
   kThreads = 1u << 16,     ///< --nproc-per-node, of a command whose ranks are threads
   kSchedule = 1u << 17,    ///< NAME|FILE|search, --pp-size, --microbatches, --costs, ...
+  kInit = 1u << 18,        ///< pretrain|sft|lora, --model, --data, -o
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -48,6 +49,7 @@ int run_slurm(const Options& options);
 int run_doctor(const Options& options);
 int run_generate(const Options& options);
 int run_report(const Options& options);
+int run_init(const Options& options);
 int run_data(const Options& options);
 int run_schedule(const Options& options);
 

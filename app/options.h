@@ -39,7 +39,7 @@ struct Options {
   // Another trainer's configuration, for `plan`.
   std::vector<std::string> from = {};       ///< format and file, alternately
   std::vector<std::string> arguments = {};  ///< after "--"
-  std::string model = {};                   ///< in place of the configuration's
+  std::string model = {};                   ///< of `init`, or in place of the configuration's
   std::optional<int> seq_length = {}, vocab_size = {};
   std::string accept_optimizer = {};
   bool allow_inexact = false, print_recipe = false;
@@ -70,6 +70,8 @@ struct Options {
   std::optional<int> pipeline_ranks = {}, microbatches = {}, stages_per_rank = {};
   std::string style = {}, costs = {}, format = "compute";
   std::optional<double> memory_limit = {};  ///< of a rank, in the unit of the costs' `activation`
+  // `init`.
+  std::string kind = {}, data = {};
   // `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;

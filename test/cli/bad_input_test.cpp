@@ -324,6 +324,37 @@ TEST_CASE("a model or tokenizer that is not here comes with the command that dow
   CHECK(test::run_program(folder, "data r.yaml").err.find("hf download nobody/words") != std::string::npos);
 }
 
+TEST_CASE("init writes recipes that plan at once, and overwrites none", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("corpus.txt", std::string(4000, 'x'));
+  for (const std::string words :
+       {"pretrain", "sft", "lora", "lora --nproc-per-node 4 --seq-length 256 -o four.yaml",
+        "pretrain --data corpus.txt -o text.yaml", "pretrain --model Qwen/Qwen3-0.6B -o own.yaml",
+        "sft --data chats.jsonl --model meta-llama/Llama-3.2-1B -o chats.yaml"}) {
+    const auto made = test::run_program(folder, "init " + words + " </dev/null");
+    INFO(words << made.out << made.err);
+    REQUIRE(made.code == 0);
+    const auto at = made.out.find("automodel plan ");
+    REQUIRE(at != std::string::npos);
+    const auto line = made.out.substr(at + 10, made.out.find('\n', at) - at - 10);
+    const auto plan = test::run_program(folder, line + " --json");
+    INFO(plan.out << plan.err);
+    CHECK(plan.code == 0);
+    const auto document = nlohmann::json::parse(plan.out);
+    CHECK(document.at("warnings").empty());
+    CHECK(document.at("ignored").empty());
+  }
+  CHECK(folder.read("four.yaml").find("dp_size: 4") != std::string::npos);
+  CHECK(folder.read("lora.yaml").find("peft:") != std::string::npos);
+  const auto before = folder.read("sft.yaml");
+  const auto again = test::run_program(folder, "init sft </dev/null");
+  CHECK(again.code == 2);
+  CHECK(again.err.find("'sft.yaml' exists") != std::string::npos);
+  CHECK(folder.read("sft.yaml") == before);
+  CHECK(test::run_program(folder, "init </dev/null").code == 2);
+  CHECK(test::run_program(folder, "init lorra </dev/null").err.find("lora") != std::string::npos);
+}
+
 TEST_CASE("a model that cannot be split over the ranks is refused with exit code 3", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kBase + "distributed: {tp_size: 8}\n");  // four heads
