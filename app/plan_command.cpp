@@ -51,6 +51,16 @@ Diagnostics check_files(const Options& options, const estimate::EstimatedPlan& p
   return options.no_files || is_elsewhere(plan, loaded) ? Diagnostics{} : preflight::check_files(loaded, plan);
 }
 
+/// The plan; where only the data tells how long rows are, and it can be read in passing, for its longest row.
+estimate::PlanResult plan_with_data(const Options& options, const config::LoadedRecipe& loaded,
+                                    estimate::PlanRequest request) {
+  auto result = estimate::make_plan(loaded, request);
+  if (!result.plan || result.plan->batch.length > 0 || options.no_files || is_elsewhere(*result.plan, loaded))
+    return result;
+  request.longest_row = preflight::longest_row(loaded, *result.plan);
+  return request.longest_row ? estimate::make_plan(loaded, request) : std::move(result);
+}
+
 /// Explains why a plan does not fit, if so.
 Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
   if (!plan.estimate) return {};
@@ -106,7 +116,7 @@ int print_diff(const Options& options, const config::LoadedRecipe& loaded, const
   other.recipe = options.diff;
   const auto compared = load(other);
   if (!compared.problems.empty()) return refuse(compared.problems, compared, options.json);
-  const auto result = estimate::make_plan(compared, request);
+  const auto result = plan_with_data(options, compared, request);
   if (!result.plan) return refuse(result.problems, compared, options.json);
   const report::Planned before{loaded, plan}, after{compared, *result.plan};
   options.json ? out(report::diff_to_json(before, after) + "\n") : say(report::diff_to_text(before, after));
@@ -205,22 +215,17 @@ int run_plan(const Options& given) {
     if (!options.json) err(estimate::to_text(estimate::own_calibration(estimate::machine_name())));
   }
   const auto calibration = estimate::parse_calibration(estimate::calibration_text());
-  estimate::PlanRequest request{.world_size = options.world_size,
-                                .training = false,
-                                .cuda_available = launch::cuda_present(),
-                                .ranks_per_node = options.gpus_per_node,
-                                .calibration = calibration ? &*calibration : nullptr,
-                                .bfloat16 = processor().bfloat16};
+  const estimate::PlanRequest request{.world_size = options.world_size,
+                                      .training = false,
+                                      .cuda_available = launch::cuda_present(),
+                                      .ranks_per_node = options.gpus_per_node,
+                                      .calibration = calibration ? &*calibration : nullptr,
+                                      .bfloat16 = processor().bfloat16};
   if (options.failures) return plan_failures(options, loaded, request);
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
-  auto result = estimate::make_plan(loaded, request);
+  auto result = plan_with_data(options, loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
-  if (result.plan->batch.length == 0 && !options.no_files && !is_elsewhere(*result.plan, loaded))
-    if ((request.longest_row = preflight::longest_row(loaded, *result.plan))) {  // as in training
-      result = estimate::make_plan(loaded, request);
-      if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
-    }
   // A plan for GPUs on a machine without any, or of another trainer's file, is for a run on another machine.
   if (!options.no_files && options.from.empty() && (!result.plan->cuda || launch::cuda_present()))
     for (auto& lacking : estimate::check_disk(*result.plan, loaded.recipe.checkpoint()))
