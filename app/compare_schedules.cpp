@@ -21,7 +21,7 @@ namespace {
 
 struct Row {
   std::string name;
-  int stages_per_rank = 1;
+  int stages_per_rank = 0;  ///< 0: as a search finds it
   std::optional<estimate::EstimatedPlan> plan = {};
   std::string problem = {};  ///< why there is no plan
   double step() const { return plan && plan->estimate ? plan->estimate->time.step : 0; }
@@ -49,12 +49,17 @@ Row plan_with(const config::LoadedRecipe& loaded, const estimate::PlanRequest& r
   const auto changed = config::changed(loaded, [&](config::Recipe& recipe) {
     estimate::set_schedule(recipe, row.name, microbatch);
     recipe.distributed->pipeline->layers_per_stage = config::LayersPerStage{};
-    recipe.model_parallel->virtual_pipeline_model_parallel_size = row.stages_per_rank;
+    recipe.model_parallel->virtual_pipeline_model_parallel_size =
+        row.stages_per_rank > 0 ? std::optional(row.stages_per_rank) : std::nullopt;
   });
   Diagnostics problems;
   if (changed.problems.empty()) {
     auto result = estimate::make_plan(changed, request);
     if (result.plan) row.plan = std::move(*result.plan);
+    if (row.plan && row.plan->pipeline) {
+      const auto& shape = row.plan->pipeline->schedule.shape;
+      row.stages_per_rank = shape.stages / shape.ranks;
+    }
     problems = std::move(result.problems);
   } else {
     problems = changed.problems;
@@ -142,11 +147,13 @@ int compare_schedules(const Options& options, const config::LoadedRecipe& loaded
     throw wrong_words("--compare-schedules compares pipeline schedules, and this recipe has no pipeline",
                       "add one: '--distributed.pp_size 4'");
   request.world_size = base.plan->mesh.world_size();
+  const int microbatch = base.plan->batch.microbatch;
   std::vector<Row> rows;
   for (const auto& generator : schedule::generators()) {
+    if (generator.searched) rows.push_back(plan_with(loaded, request, {std::string(generator.name)}, microbatch));
     if (generator.generate == nullptr) continue;
     for (const int count : stages_of(generator))
-      rows.push_back(plan_with(loaded, request, {std::string(generator.name), count}, base.plan->batch.microbatch));
+      rows.push_back(plan_with(loaded, request, {std::string(generator.name), count}, microbatch));
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return std::pair(!a.plan, a.step()) < std::pair(!b.plan, b.step());

@@ -26,7 +26,6 @@ using schedule::PipelineCosts;
 using schedule::PipelineSchedule;
 using schedule::PlacementStyle;
 
-constexpr std::string_view kSearch = "search";
 constexpr std::size_t kLargestCostsFile = std::size_t{1} << 24;  // bytes
 
 [[noreturn]] void stop_with(Diagnostics problems, const std::string& file = "command line") {
@@ -144,14 +143,33 @@ PlacementStyle style_of(const Options& options) {
   return options.style == "v" ? PlacementStyle::kV : PlacementStyle::kLoop;
 }
 
+Chosen searched_schedule(const Options& options) {
+  require_sizes(options);
+  const schedule::Request request{.ranks = *options.pipeline_ranks,
+                                  .stages_per_rank = options.stages_per_rank.value_or(1),
+                                  .microbatches = *options.microbatches};
+  const auto* any = schedule::find_generator("LoopedBFS");  // takes every size that a table can have
+  if (auto problems = schedule::check_request(*any, request); !problems.empty()) stop_with(std::move(problems));
+  const auto placement = schedule::make_placement(style_of(options), request.ranks, request.stages());
+  PipelineCosts costs = read_costs(options.costs, request.stages());
+  costs.memory = options.memory_limit;
+  if (auto problems = schedule::check_costs(costs, placement); !problems.empty()) stop_with(std::move(problems));
+  schedule::CsvTable table{schedule::search_order(schedule::scaled(costs, placement, request.microbatches).work),
+                           schedule::Origin("search")};
+  auto made = schedule::make_schedule(std::move(table), schedule::CsvFormat::kComputeOnly, request.shape());
+  AUTOMODEL_CHECK(made.ok(), to_text(made.problems));
+  return {"search", std::move(made), std::move(costs)};
+}
+
 Chosen named_schedule(const Options& options) {
   const auto* generator = schedule::find_generator(options.schedule);
   if (generator == nullptr) {
     auto problem = schedule::unknown_schedule(options.schedule);
-    problem.help += "; or 'search', or a CSV file";
+    problem.help += "; or a CSV file";
     stop_with({std::move(problem)});
   }
   require_sizes(options);
+  if (generator->searched) return searched_schedule(options);
   const int usual = generator->single_stage ? 1 : std::max(2, generator->min_stages_per_rank);
   const schedule::Request request{.ranks = *options.pipeline_ranks,
                                   .stages_per_rank = options.stages_per_rank.value_or(usual),
@@ -192,24 +210,6 @@ Chosen read_schedule(const Options& options) {
   return out;
 }
 
-Chosen searched_schedule(const Options& options) {
-  require_sizes(options);
-  const schedule::Request request{.ranks = *options.pipeline_ranks,
-                                  .stages_per_rank = options.stages_per_rank.value_or(1),
-                                  .microbatches = *options.microbatches};
-  const auto* any = schedule::find_generator("LoopedBFS");  // takes every size that a table can have
-  if (auto problems = schedule::check_request(*any, request); !problems.empty()) stop_with(std::move(problems));
-  const auto placement = schedule::make_placement(style_of(options), request.ranks, request.stages());
-  PipelineCosts costs = read_costs(options.costs, request.stages());
-  costs.memory = options.memory_limit;
-  if (auto problems = schedule::check_costs(costs, placement); !problems.empty()) stop_with(std::move(problems));
-  const auto found = schedule::search_order(schedule::scaled(costs, placement, request.microbatches).work);
-  schedule::CsvTable table{schedule::to_schedule(found.order, request.stages()), schedule::Origin("search")};
-  auto made = schedule::make_schedule(std::move(table), schedule::CsvFormat::kComputeOnly, request.shape());
-  AUTOMODEL_CHECK(made.ok(), to_text(made.problems));
-  return {std::string(kSearch), std::move(made), std::move(costs)};
-}
-
 /// A table with fixed memory does not fit a limit below it.
 void check_limit(const Chosen& chosen, const std::vector<double>& peaks) {
   if (!chosen.costs.memory) return;
@@ -221,24 +221,6 @@ void check_limit(const Chosen& chosen, const std::vector<double>& peaks) {
                   .hint("a limit of at least {}, or 'search', which keeps any limit that one microbatch fits", *most)
                   .at({"command line", 0, 0})
                   .exits(ExitCode::kRefused));
-}
-
-/// "rank 2" if its work alone takes practically the whole makespan, from the moment that it can start.
-std::string heaviest_rank(const Chosen& chosen, const schedule::Timeline& timeline) {
-  const auto busiest = std::max_element(timeline.ranks.begin(), timeline.ranks.end(),
-                                        [](const auto& a, const auto& b) { return a.busy < b.busy; });
-  const auto rank = busiest - timeline.ranks.begin();
-  double total = 0;
-  for (const auto& each : timeline.ranks) total += each.busy;
-  const double mean = total / static_cast<double>(timeline.ranks.size());
-  if (busiest->busy < 1.02 * mean || busiest->busy < 0.95 * timeline.makespan) return "";
-  std::string stages;
-  for (const auto stage : chosen.made.placement.stages_of(static_cast<int>(rank)))
-    stages += fmt::format("{}{}", stages.empty() ? "" : ", ", stage.value);
-  return fmt::format(
-      "rank {} (stage {}) works {:.1f} % of the makespan, the mean rank {:.1f} %: only moving work to "
-      "other stages makes the step shorter",
-      rank, stages, 100 * busiest->busy / timeline.makespan, 100 * mean / timeline.makespan);
 }
 
 std::string to_text(const Chosen& chosen, const schedule::Timeline& timeline, double bound,
@@ -255,7 +237,7 @@ std::string to_text(const Chosen& chosen, const schedule::Timeline& timeline, do
   for (std::size_t rank = 0; rank < std::min<std::size_t>(peaks.size(), 16); ++rank)
     out += fmt::format(" {:.6g}", peaks[rank]);
   out += peaks.size() > 16 ? " ... activations per rank\n" : " activations per rank\n";
-  if (const auto heaviest = heaviest_rank(chosen, timeline); !heaviest.empty()) out += "bounded   " + heaviest + "\n";
+  if (const auto heaviest = schedule::heaviest_rank(timeline); !heaviest.empty()) out += "bounded   " + heaviest + "\n";
   int buffers = 0;
   for (const auto& live : chosen.made.proof.ranks) buffers = std::max(buffers, live.receive_buffers);
   return out +
@@ -280,7 +262,7 @@ std::string to_json(const Chosen& chosen, const schedule::Timeline& timeline, do
   json.member("bubble_fraction", timeline.bubble_fraction);
   json.member("peak_activations", peaks);
   json.member("deadlock_free", chosen.made.proof.ok());
-  if (const auto heaviest = heaviest_rank(chosen, timeline); !heaviest.empty()) json.member("bounded_by", heaviest);
+  if (const auto heaviest = schedule::heaviest_rank(timeline); !heaviest.empty()) json.member("bounded_by", heaviest);
   json.end_object();
   return json.take() + "\n";
 }
@@ -293,9 +275,7 @@ std::string file_text(const PipelineSchedule& made, std::string_view format) {
 }  // namespace
 
 int run_schedule(const Options& options) {
-  Chosen chosen = options.schedule == kSearch    ? searched_schedule(options)
-                  : names_file(options.schedule) ? read_schedule(options)
-                                                 : named_schedule(options);
+  Chosen chosen = names_file(options.schedule) ? read_schedule(options) : named_schedule(options);
   chosen.costs.memory = options.memory_limit;
   const auto& made = chosen.made;
   if (auto problems = schedule::check_costs(chosen.costs, made.placement); !problems.empty())

@@ -51,12 +51,23 @@ struct LayersPerStage {
   static TypeInfo config_type();
 };
 
+/// Options of `pp_schedule: searched`.
+struct ScheduleSearch {
+  using IsSection = void;
+  Field<std::optional<std::string>> memory_limit{"memory_limit", std::nullopt,
+                                                 "Memory per rank that the schedule may need in all, for example "
+                                                 "60GiB; null: 90 % of the device's, or, where that "
+                                                 "is unknown, what the fastest named schedule needs."};
+};
+
 /// NeMo AutoModel's PipelineConfig.
 struct PipelineConfig {
   using IsSection = void;
   Field<std::optional<std::string>> pp_schedule{
       "pp_schedule", "1f1b",
-      "Pipeline schedule, by PyTorch's name or the names that NeMo AutoModel's documentation uses."};
+      "Pipeline schedule, by PyTorch's name or the names that NeMo AutoModel's documentation uses; `searched`: the "
+      "fastest that a search finds for this plan's estimated times and memory."};
+  Field<std::optional<ScheduleSearch>> search{"search", std::nullopt, "Options of `pp_schedule: searched`."};
   Field<std::optional<std::string>> pp_schedule_csv{"pp_schedule_csv", std::nullopt,
                                                     "Read the schedule from this CSV file (PyTorch's format) instead."};
   Field<int> pp_microbatch_size{"pp_microbatch_size", 1, "Sequences per microbatch.", at_least<1>};

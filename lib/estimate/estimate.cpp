@@ -9,6 +9,7 @@
 #include "base/spelling.h"
 #include "base/text_table.h"
 #include "plan/training_plan.h"
+#include "schedule/timeline_text.h"
 
 namespace automodel::estimate {
 namespace {
@@ -95,6 +96,8 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, 
     out += fmt::format("          the run's {} steps: {}{}\n", *estimate.steps,
                        format_seconds(3600 * estimate.run_hours()),
                        plan.cuda ? fmt::format(", {:.3g} GPU hours", estimate.run_hours() * world) : "");
+  if (const auto heaviest = schedule::heaviest_rank(time.timeline); plan.pipelined && !heaviest.empty())
+    out += fmt::format("          bounded: {}\n", heaviest);
   if (const auto& past = estimate.past; past.runs > 0)
     out += fmt::format("          corrected by {} past run{} (last {}): computed {}, measured {}; tensors at most {}\n",
                        past.runs, past.runs == 1 ? "" : "s", past.when, format_seconds(past.uncorrected),

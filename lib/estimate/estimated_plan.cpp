@@ -1,5 +1,7 @@
 #include "estimate/estimated_plan.h"
 
+#include <algorithm>
+
 #include "estimate/past_runs.h"
 #include "plan/costs.h"
 
@@ -54,12 +56,35 @@ class MachineCosts : public plan::Costs {
   }
 
   plan::PeakMemory memory(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
-    // Checkpoint copies are temporary and do not influence the split.
-    auto request = memory_request(recipe, machine(plan, recipe));
-    request.saves = request.saves_in_background = false;
-    const auto planned = plan_memory(plan, request);
+    const auto planned = plan_memory(plan, without_saves(plan, recipe));
     plan::PeakMemory out{.capacity = planned.capacity};
     for (const auto& rank : planned.ranks) out.ranks.push_back(rank.most().total());
+    return out;
+  }
+
+  double step(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
+    return plan_time(plan, machine(plan, recipe)).step;
+  }
+
+  schedule::PipelineCosts pipeline(const plan::TrainingPlan& plan, const config::Recipe& recipe) override {
+    const auto& made = plan.pipeline->schedule;
+    const auto times = schedule_costs(plan, machine(plan, recipe));
+    schedule::PipelineCosts out;
+    for (const auto& stage : times.stages) {
+      out.forward.push_back(stage.forward);
+      out.backward_input.push_back(stage.backward_input);
+      out.backward_weight.push_back(stage.backward_weight);
+    }
+    for (const auto& edge : times.edges) out.message = std::max(out.message, edge.latency + edge.transfer);
+    for (const auto& [all, kept] : stage_activations(plan)) {
+      out.activation.push_back(all);
+      out.kept.push_back(kept);
+    }
+    // What a rank holds besides, whatever the order: its peak less the activations of this order.
+    const auto held = schedule::peak_activations(made.order, out);
+    const auto planned = plan_memory(plan, without_saves(plan, recipe));
+    for (std::size_t rank = 0; rank < held.size(); ++rank)
+      out.standing.push_back(std::max(0.0, planned.ranks[rank].most().total() - held[rank]));
     return out;
   }
 
@@ -70,6 +95,13 @@ class MachineCosts : public plan::Costs {
   }
 
  private:
+  /// Checkpoint copies are temporary and influence neither the split nor the order.
+  MemoryRequest without_saves(const plan::TrainingPlan& plan, const config::Recipe& recipe) {
+    auto request = memory_request(recipe, machine(plan, recipe));
+    request.saves = request.saves_in_background = false;
+    return request;
+  }
+
   const PlanRequest& request_;
   std::optional<Hardware> machine_ = {};
   Diagnostics problems_ = {};

@@ -20,6 +20,9 @@ struct StageCost {
   double away = 0;                                     ///< in host memory
   HeadActivations head = {};
   double head_kept() const { return head.kept + head.logits; }
+  double all() const { return kept + head_kept(); }
+  /// After the input gradient, while the weight gradient is deferred.
+  double deferred() const { return std::min(kept, kept_for_weights) + head_kept(); }
 };
 
 /// Memory at one moment, by component.
@@ -95,6 +98,11 @@ class RankWalk {
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
     return out;
+  }
+
+  StageActivations activations(const plan::StagePlan& stage) const {
+    const auto& cost = costs_[static_cast<std::size_t>(stage.stage)];
+    return {(1 + bytes_.reserved) * cost.all(), (1 + bytes_.reserved) * cost.deferred()};
   }
 
  private:
@@ -326,7 +334,7 @@ class RankWalk {
 
   void follow(const schedule::Action& action) {
     const auto& cost = costs_[action.stage().at()];
-    const double held = std::min(cost.kept, cost.kept_for_weights) + cost.head_kept();
+    const double held = cost.deferred();
     const double stream = static_cast<double>(activation_.tokens) * activation_.bytes * plan_.model->spec.hidden;
     if (action.op() == schedule::Op::kForward) {
       gather(action.stage().at());
@@ -410,6 +418,12 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(Fit fit) {
   constexpr std::array<std::string_view, 4> kNames = {"unknown", "fits", "tight", "does not fit"};
   return kNames[static_cast<std::size_t>(fit)];
+}
+
+std::vector<StageActivations> stage_activations(const plan::TrainingPlan& plan) {
+  std::vector<StageActivations> out;
+  for (const auto& stage : plan.pipeline->stages) out.push_back(RankWalk(plan, {}, stage.pp_rank).activations(stage));
+  return out;
 }
 
 MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request) {

@@ -66,6 +66,13 @@ struct MemoryRequest {
   std::optional<double> capacity = {};
   double framework = 0;
 };
+/// What a rank holds for one microbatch in a stage.
+struct StageActivations {
+  double all = 0;   ///< bytes from its forward to the end of its input gradient ...
+  double kept = 0;  ///< ... and of that, until the end of its weight gradient
+};
+/// By stage; with what the allocator holds in addition. Needs the plan's pipeline.
+std::vector<StageActivations> stage_activations(const plan::TrainingPlan& plan);
 /// Needs the plan's pipeline.
 MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request);
 

@@ -53,8 +53,38 @@ class Timing {
     return out;
   }
 
-  TimePlan run() {
+  /// The stages' times, which schedule_costs() needs.
+  Timing& add_stages() {
     for (const auto& stage : plan_.pipeline->stages) out_.stages.push_back(stage_time(stage));
+    return *this;
+  }
+
+  schedule::Costs schedule_costs() const {
+    const int stages = plan_.pipeline->schedule.shape.stages;
+    schedule::Costs costs = schedule::unit_costs(stages);
+    const double message = message_bytes();
+    for (int s = 0; s < stages; ++s) {
+      const auto& time = out_.stages[static_cast<std::size_t>(s)];
+      auto& cost = costs.stages[static_cast<std::size_t>(s)];
+      cost.forward = time.forward;
+      cost.backward_input = time.backward_input;
+      cost.backward_weight = time.backward_weight;
+      if (plan_.pipelined && reduces_each()) {
+        const double reduce = reduce_seconds(s);
+        cost.backward_weight += plan_.cuda ? std::max(0.0, reduce - 0.8 * time.backward) : reduce;
+      }
+      cost.full_backward = time.backward + cost.backward_weight - time.backward_weight;
+      if (plan_.pipelined) cost.unshard = gather_seconds(s);
+      if (s + 1 < stages)
+        costs.edges[static_cast<std::size_t>(s)] = {pp_.link.latency,
+                                                    pp_.kind == LinkClass::kNone ? 0 : message / pp_.link.bandwidth};
+    }
+    costs.overlap_communication = plan_.cuda;
+    return costs;
+  }
+
+  TimePlan run() {
+    add_stages();
     run_schedule();
     out_.optimizer = optimizer_seconds();
     out_.overhead = hardware_.step_overhead;
@@ -296,25 +326,7 @@ class Timing {
   void run_schedule() {
     const auto& made = plan_.pipeline->schedule;
     const int stages = made.shape.stages;
-    schedule::Costs costs = schedule::unit_costs(stages);
-    const double message = message_bytes();
-    for (int s = 0; s < stages; ++s) {
-      const auto& time = out_.stages[static_cast<std::size_t>(s)];
-      auto& cost = costs.stages[static_cast<std::size_t>(s)];
-      cost.forward = time.forward;
-      cost.backward_input = time.backward_input;
-      cost.backward_weight = time.backward_weight;
-      if (plan_.pipelined && reduces_each()) {
-        const double reduce = reduce_seconds(s);
-        cost.backward_weight += plan_.cuda ? std::max(0.0, reduce - 0.8 * time.backward) : reduce;
-      }
-      cost.full_backward = time.backward + cost.backward_weight - time.backward_weight;
-      if (plan_.pipelined) cost.unshard = gather_seconds(s);
-      if (s + 1 < stages)
-        costs.edges[static_cast<std::size_t>(s)] = {pp_.link.latency,
-                                                    pp_.kind == LinkClass::kNone ? 0 : message / pp_.link.bandwidth};
-    }
-    costs.overlap_communication = plan_.cuda;
+    schedule::Costs costs = schedule_costs();
     const auto simulated = [&] { return schedule::simulate(made.training, made.placement, made.shape, costs); };
     if (plan_.batch.runs > 1) out_.schedule = simulated().makespan * (plan_.batch.runs - 1);
     // Reductions after every microbatch are already included in its backward pass.
@@ -487,6 +499,10 @@ class Timing {
 
 plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware) {
   return Timing(plan, hardware).costs();
+}
+
+schedule::Costs schedule_costs(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  return Timing(plan, hardware).add_stages().schedule_costs();
 }
 
 TimePlan plan_time(const plan::TrainingPlan& plan, const Hardware& hardware) {

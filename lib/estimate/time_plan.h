@@ -61,6 +61,10 @@ struct TimePlan {
 /// Needs the plan's pipeline.
 TimePlan plan_time(const plan::TrainingPlan& plan, const Hardware& hardware);
 
+/// What the plan's stages and messages cost in its schedule, in seconds. Needs the plan's pipeline, whose order does
+/// not matter.
+schedule::Costs schedule_costs(const plan::TrainingPlan& plan, const Hardware& hardware);
+
 /// Forward plus backward cost of the layers, the embedding and the head, independent of their placement. Needs the
 /// plan's model and batch.
 plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware);

@@ -8,6 +8,7 @@
 #include "config/recipe.h"
 #include "plan/balanced_split.h"
 #include "plan/located.h"
+#include "schedule/pipeline_costs.h"
 
 namespace automodel::plan {
 
@@ -33,6 +34,11 @@ class Costs {
   virtual SplitCost layers(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
   /// Needs the plan's stages.
   virtual PeakMemory memory(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
+  /// Seconds of a step. Needs the plan's stages.
+  virtual double step(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
+  /// What a search for the order of the plan's stages weighs, in seconds and bytes, without a limit of memory. Needs
+  /// the plan's stages.
+  virtual schedule::PipelineCosts pipeline(const TrainingPlan& plan, const config::Recipe& recipe) = 0;
 };
 
 }  // namespace automodel::plan

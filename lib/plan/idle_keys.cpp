@@ -13,6 +13,7 @@
 #include "base/spelling.h"
 #include "plan/costs.h"
 #include "plan/training_plan.h"
+#include "schedule/generators.h"
 
 namespace automodel::plan {
 namespace {
@@ -39,6 +40,13 @@ struct Situation {
     const auto& rates = *recipe.lr_scheduler();
     const auto usual = std::visit([](const auto& optimizer) { return optimizer.weight_decay(); }, recipe.optimizer());
     return rates.start_wd().value_or(usual) != rates.end_wd().value_or(usual);
+  }
+  /// Whether the order of the pipeline is searched.
+  bool searches() const {
+    const auto& pipeline = recipe.distributed->pipeline();
+    if (!pipeline || pipeline->pp_schedule_csv() || !pipeline->pp_schedule()) return false;
+    const auto* row = schedule::find_generator(*pipeline->pp_schedule());
+    return row != nullptr && row->searched;
   }
   bool steps_before(std::int64_t step) const {
     return recipe.step_scheduler->max_steps() && *recipe.step_scheduler->max_steps() <= step;
@@ -91,6 +99,9 @@ constexpr std::string_view kPack = "remove it, or set packed_sequence.packed_seq
 const Idle kIdle[] = {
     {"distributed.pipeline", [](const Situation& s) { return s.sizes().pp == 1; },
      "the pipeline section has no effect with pp_size 1", "set distributed.pp_size to 2 or more"},
+    {"distributed.pipeline.search", [](const Situation& s) { return s.sizes().pp > 1 && !s.searches(); },
+     "the search section has no effect on a schedule that is named or read from a file",
+     "remove it, or set pp_schedule: searched"},
     {"distributed.pipeline.round_virtual_stages_to_pp_multiple",
      [](const Situation& s) { return s.sizes().pp > 1 && !s.report.given("distributed.pipeline.layers_per_stage"); },
      "round_virtual_stages_to_pp_multiple has no effect without layers_per_stage: the number of stages is not rounded",

@@ -20,6 +20,12 @@ class Located : public Problems {
     if (!training) return unsupported_.push_back({refusal.key, std::move(reason), {}});
     refuse(refusal.id, refusal.key).says(refusal.message).hint(refusal.help);
   }
+  /// Takes what another report of the same recipe has gathered.
+  void take(Located other) {
+    refuse_all(std::move(other.problems()));
+    warn_all(std::move(other.warnings()));
+    unsupported_.insert(unsupported_.end(), other.unsupported_.begin(), other.unsupported_.end());
+  }
   /// Settings passed to plan_only().
   const std::vector<config::IgnoredKey>& unsupported() const { return unsupported_; }
 

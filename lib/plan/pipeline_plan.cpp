@@ -1,8 +1,10 @@
 #include "plan/pipeline_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +14,7 @@
 #include "plan/costs.h"
 #include "plan/model_names.h"
 #include "plan/pipeline_layout.h"
+#include "plan/searched_schedule.h"
 #include "plan/virtual_stages.h"
 #include "schedule/csv.h"
 #include "schedule/generators.h"
@@ -38,7 +41,7 @@ const schedule::Generator* named_schedule(const config::PipelineConfig& pipeline
     report.refuse_all({std::move(problem)}, kSection);
     return nullptr;
   }
-  if (found->generate == nullptr) {
+  if (found->generate == nullptr && !found->searched) {
     report.refuse("schedule-needs-csv", "distributed.pipeline.pp_schedule")
         .says("the schedule '{}' is read from a file", *pipeline.pp_schedule())
         .hint("give pp_schedule_csv, or name a schedule");
@@ -62,18 +65,69 @@ class PipelinePlanning {
         model_(plan.model ? &*plan.model : nullptr) {}
 
   void run() {
-    if (!choose_generator() || !plan_microbatches() || !split() || !make_schedule()) return;
+    if (!choose_generator() || !plan_microbatches()) return;
+    if (generator_ != nullptr && generator_->searched)
+      search();
+    else
+      build();
+  }
+
+ private:
+  /// The stages and their schedule, once its generator or its table and the microbatches are known.
+  bool build() {
+    if (!split() || !make_schedule()) return false;
     out_.timeline = schedule::simulate(out_.schedule.training, out_.schedule.placement, out_.schedule.shape,
                                        schedule::unit_costs(stages_));
     plan_.pipeline = std::move(out_);
-    if (model_ == nullptr) return;
+    if (model_ == nullptr) return true;
     if (plan_.pipelined && settings_.layers_per_stage->automatic)
       balance();
     else
       describe_stages();
+    return true;
   }
 
- private:
+  /// Splits the model for one, two and four stages per rank, in a loop and as a V, or as the recipe says, searches the
+  /// fastest order of each, and keeps the best.
+  void search() {
+    if (model_ == nullptr) {
+      report_.refuse("missing-key", kScheduleKey)
+          .says("a search for the schedule needs a model with known sizes")
+          .hint("give --model.config PATH (a config.json), or name a schedule");
+      return;
+    }
+    const auto key = split_key();
+    if (!key) return;
+    const bool counted = key->empty() || *key == kStageLayersKey;
+    const bool free = counted && !settings_.layers_per_stage->count && settings_.layers_per_stage->counts.empty() &&
+                      !recipe_.recipe.model_parallel->virtual_pipeline_model_parallel_size();
+    // Generators that take any number of microbatches with one, several, or two stages per rank.
+    constexpr std::array kPlacements = {std::pair("1F1B", 1), std::pair("LoopedBFS", 2), std::pair("ZBVZeroBubble", 2),
+                                        std::pair("LoopedBFS", 4)};
+    std::optional<FoundSchedule> best;
+    std::optional<Located> said;
+    for (const auto& [name, per_rank] : kPlacements) {
+      if (free ? per_rank > 1 && model_->spec.layers < per_rank * ranks_ : per_rank > 2) continue;
+      Located report(recipe_);
+      PipelinePlanning one(plan_, recipe_, request_, costs_, report);
+      one.generator_ = schedule::find_generator(name);
+      if (free) one.stages_per_rank_ = per_rank;
+      std::optional<FoundSchedule> found;
+      if (one.build()) found = fastest_schedule(plan_, recipe_, costs_, report);
+      if (found ? !best || found->better_than(*best) : !said) {
+        said = std::move(report);
+        if (found) best = std::move(found);
+      }
+    }
+    report_.take(std::move(*said));
+    if (!best) return plan_.pipeline.reset();
+    best->pipeline.name = generator_->name;
+    plan_.pipeline = std::move(best->pipeline);
+    const auto& made = plan_.pipeline->schedule;
+    plan_.pipeline->timeline =
+        schedule::simulate(made.training, made.placement, made.shape, schedule::unit_costs(made.shape.stages));
+  }
+
   /// The recipe's pipeline section or, without a pipeline, its defaults with the whole local batch as one microbatch.
   config::PipelineConfig section() const {
     if (plan_.pipelined) return recipe_.recipe.distributed->pipeline().value_or(config::PipelineConfig{});
@@ -187,6 +241,7 @@ class PipelinePlanning {
   /// virtual_pipeline_model_parallel_size and a CSV file's table.
   std::optional<int> stages_per_rank() {
     if (!plan_.pipelined) return 1;
+    if (stages_per_rank_) return stages_per_rank_;
     const auto key = split_key();
     if (!key) return std::nullopt;
     const auto divided = divided_stages(*key);
@@ -458,6 +513,7 @@ class PipelinePlanning {
   schedule::CsvTable table_ = {};
   std::string table_path_ = {};
   schedule::CsvFormat format_ = schedule::CsvFormat::kComputeOnly;
+  std::optional<int> stages_per_rank_ = {};  ///< if not by the recipe's keys
   int stages_ = 1;
   arch::ModuleTree tree_ = {};
   StageFqns fqns_ = {};

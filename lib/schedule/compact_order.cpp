@@ -40,13 +40,15 @@ CompactOrder to_compact(const Schedule& schedule, int stages) {
 bool fits(const CompactRow& row, const Workload& work, std::vector<int>& scratch) {
   const int stages = work.stages();
   scratch.assign(3 * static_cast<std::size_t>(stages), 0);
+  if (row.empty()) return true;
+  const Units room = work.room(work.placement.rank_of(Stage{row.front() % stages}));
   Units held = 0;
   for (const Step step : row) {
     const int done = ++scratch[step];
     const auto stage = static_cast<std::size_t>(step % stages);
     if (step < stages) {
       held += work.activation[stage];
-      if (held > work.memory) return false;
+      if (held > room) return false;
     } else {
       if (done > scratch[step - static_cast<std::size_t>(stages)]) return false;
       held -= step < 2 * stages ? work.activation[stage] - work.kept[stage] : work.kept[stage];

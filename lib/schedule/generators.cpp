@@ -44,6 +44,8 @@ constexpr std::array kZBVAliases = {
 };
 constexpr std::array kDualPipeVAliases = {Alias{"ScheduleDualPipeV", kTorchClass}};
 
+constexpr std::array kSearchedAliases = {Alias{"search", "its name in `automodel schedule`"}};
+
 constexpr auto kLoop = PlacementStyle::kLoop;
 constexpr auto kV = PlacementStyle::kV;
 
@@ -116,6 +118,10 @@ constexpr std::array kGenerators = {
               2,
               nullptr,
               orders::v_min},
+    Generator{"searched", kSearchedAliases,
+              "the fastest order that a search finds for the plan's estimated times and memory, with one, two or four "
+              "stages per rank in a loop or two as a V",
+              kLoop, false, 1, 0, nullptr, nullptr, "each plan would be searched again", true},
     Generator{"PipelineScheduleSingle",
               {},
               "the order of a CSV file, one stage per rank",

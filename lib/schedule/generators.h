@@ -39,8 +39,9 @@ struct Generator {
   int min_stages_per_rank = 1;
   int max_stages_per_rank = 0;                     ///< 0: no limit
   Diagnostics (*check)(const Request&) = nullptr;  ///< requirements beyond the fields above
-  Schedule (*generate)(const Request&) = nullptr;  ///< null: the order comes from a CSV file
+  Schedule (*generate)(const Request&) = nullptr;  ///< null: the order is searched, or comes from a CSV file
   std::string_view not_searched = {};              ///< why a search for the best plan does not try it; empty: it does
+  bool searched = false;                           ///< the order is found for a plan's times and memory
 };
 
 std::span<const Generator> generators();

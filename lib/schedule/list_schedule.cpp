@@ -66,13 +66,14 @@ class ListScheduling {
   /// all forwards done here give their memory back whatever happens. What later ones hold must leave room for the
   /// first of them to pass the rank's other stages; then there is room for the next ones, too.
   bool admits(std::size_t rank, const std::vector<Stage>& stages, Stage stage) const {
-    if (held_[rank] + work_.activation[stage.at()] > work_.memory) return false;
+    const Units room = work_.room(static_cast<int>(rank));
+    if (held_[rank] + work_.activation[stage.at()] > room) return false;
     const auto forwards = [&](Stage each) { return done(each.value) + (each == stage ? 1 : 0); };
     int first = work_.microbatches;
     for (const Stage each : stages) first = std::min(first, forwards(each));
     Units needed = 0;
     for (const Stage each : stages) needed += work_.activation[each.at()] * std::max(forwards(each) - first, 1);
-    return needed <= work_.memory;
+    return needed <= room;
   }
 
   View look(std::size_t rank, const std::vector<Stage>& stages, Units now) const {

@@ -78,7 +78,7 @@ enum class Rounding : std::uint8_t { kNearest, kDown };
 ScaledWorkload scale(const PipelineCosts& costs, const Placement& placement, int microbatches, Rounding rounding) {
   const double time = units_in_one(
       joined({&costs.forward, &costs.backward_input, &costs.backward_weight}, costs.message), kTimeResolution);
-  const double memory = units_in_one(joined({&costs.activation, &costs.kept}, 0), kMemoryResolution);
+  const double memory = units_in_one(joined({&costs.activation, &costs.kept, &costs.standing}, 0), kMemoryResolution);
   const auto times = [&](double value) {
     return rounding == Rounding::kDown ? static_cast<Units>(std::floor(value * time + 1e-6))
                                        : static_cast<Units>(std::llround(value * time));
@@ -97,6 +97,7 @@ ScaledWorkload scale(const PipelineCosts& costs, const Placement& placement, int
     const bool local = placement.rank_of(here) == placement.rank_of(Stage{here.value - 1});
     work.message.push_back(local ? 0 : times(costs.message));
   }
+  for (const double value : costs.standing) work.standing.push_back(bytes(value));
   if (costs.memory)
     work.memory = static_cast<Units>(
         std::floor(std::min(*costs.memory * memory * (1 + kMemoryTolerance) + 1e-6, static_cast<double>(kNoLimit))));
@@ -219,7 +220,7 @@ Diagnostics check_costs(const PipelineCosts& costs, const Placement& placement) 
   if (time <= 0) problems.push_back(bad_costs("no stage takes any time", "give at least one stage a positive time"));
   if (!costs.memory || !problems.empty()) return problems;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
-    double needed = 0;
+    double needed = costs.standing.empty() ? 0 : costs.standing[static_cast<std::size_t>(rank)];
     for (const Stage stage : placement.stages_of(rank)) needed += costs.activation[stage.at()];
     if (*costs.memory >= needed) continue;
     problems.add("schedule-memory-limit")

@@ -16,7 +16,8 @@ struct PipelineCosts {
   std::vector<double> activation = {};  ///< of one microbatch, from the start of F to the end of I ...
   std::vector<double> kept = {};        ///< ... and of that, what stays until the end of W
   double message = 0;                   ///< time between stages on different ranks; costs the sender nothing
-  std::optional<double> memory = {};    ///< limit of a rank's activations
+  std::optional<double> memory = {};    ///< limit of what a rank holds: its activations ...
+  std::vector<double> standing = {};    ///< ... and, by rank, what it always holds; empty: nothing
 };
 /// F = I = W = activation = kept = 1 on every stage, free messages, no limit.
 PipelineCosts even_costs(int stages);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "schedule/compact_order.h"
 #include "schedule/generators.h"
 #include "schedule/list_schedule.h"
 
@@ -18,6 +19,11 @@ constexpr std::int64_t kMoreTrials = 3000;
 constexpr std::int64_t kMostMoreSteps = 400'000'000;
 constexpr std::size_t kStarts = 4;  // the best starting points are improved
 constexpr std::size_t kFewestRules = 8;
+
+struct FoundOrder {
+  CompactOrder order = {};
+  Units makespan = kNoLimit;
+};
 
 std::int64_t steps_of(const Workload& work) {
   return 3 * static_cast<std::int64_t>(work.shape().pairs());
@@ -64,6 +70,26 @@ std::vector<CompactOrder> named_orders(const Workload& work) {
     if (fits_memory(order, work)) out.push_back(std::move(order));
   }
   return out;
+}
+
+/// Nobody waits for the input gradient of the first stage, so where its two gradients follow each other they are one
+/// action, which keeps nothing for later. On other stages the gradient that the stage before waits for leaves earlier
+/// if they are apart.
+Schedule with_joined_gradients(Schedule schedule) {
+  for (Row& row : schedule) {
+    Row joined;
+    for (Slot& slot : row) {
+      const Action now = slot.actions().front();
+      const Action* before = joined.empty() ? nullptr : &joined.back().actions().front();
+      if (before != nullptr && now.stage().value == 0 &&
+          *before == Action(Op::kBackwardInput, now.stage(), now.microbatch()) && now.op() == Op::kBackwardWeight)
+        joined.back() = Slot(Action(Op::kFullBackward, now.stage(), now.microbatch()));
+      else
+        joined.push_back(std::move(slot));
+    }
+    row = std::move(joined);
+  }
+  return schedule;
 }
 
 /// Changes one row at a time, where the critical path waits for the rank: a step moves before what holds it up, or what
@@ -157,7 +183,7 @@ std::vector<FoundOrder> starting_points(const Workload& work, Units bound) {
 
 }  // namespace
 
-FoundOrder search_order(const Workload& work) {
+Schedule search_order(const Workload& work) {
   AUTOMODEL_CHECK(work.memory >= least_memory(work), "a limit of memory that one microbatch exceeds");
   const Units bound = lower_bound(work);
   const auto starts = starting_points(work, bound);
@@ -172,7 +198,7 @@ FoundOrder search_order(const Workload& work) {
     auto found = search.run(starts[i], trials / static_cast<std::int64_t>(improved));
     if (found.makespan < best.makespan) best = std::move(found);
   }
-  return best;
+  return with_joined_gradients(to_schedule(best.order, work.stages()));
 }
 
 }  // namespace automodel::schedule

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include <fmt/format.h>
+
 namespace automodel::schedule {
 namespace {
 
@@ -56,6 +58,23 @@ std::string timeline_text(const Timeline& timeline, std::size_t width) {
     out += line + "\n";
   }
   return out;
+}
+
+std::string heaviest_rank(const Timeline& timeline) {
+  const auto busiest = std::max_element(timeline.ranks.begin(), timeline.ranks.end(),
+                                        [](const auto& a, const auto& b) { return a.busy < b.busy; });
+  const auto rank = static_cast<int>(busiest - timeline.ranks.begin());
+  double total = 0;
+  for (const auto& each : timeline.ranks) total += each.busy;
+  const double mean = total / static_cast<double>(timeline.ranks.size());
+  if (busiest->busy < 1.02 * mean || busiest->busy < 0.95 * timeline.makespan) return "";
+  std::string stages;
+  for (const auto stage : timeline.placement.stages_of(rank))
+    stages += fmt::format("{}{}", stages.empty() ? "" : ", ", stage.value);
+  return fmt::format(
+      "rank {} (stage {}) works {:.1f} % of the makespan, the mean rank {:.1f} %: only moving work to other stages "
+      "makes the step shorter",
+      rank, stages, 100 * busiest->busy / timeline.makespan, 100 * mean / timeline.makespan);
 }
 
 }  // namespace automodel::schedule

@@ -15,4 +15,8 @@ namespace automodel::schedule {
 /// several. Lines are cut at `width` characters with "...". Shows computations only.
 std::string timeline_text(const Timeline& timeline, std::size_t width = 120);
 
+/// A sentence if one rank's work alone takes 95 % of the makespan and others have at least 2 % less: then no other
+/// order makes the step shorter, only another division of the layers. Else empty.
+std::string heaviest_rank(const Timeline& timeline);
+
 }  // namespace automodel::schedule

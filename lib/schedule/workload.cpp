@@ -7,11 +7,11 @@ namespace automodel::schedule {
 namespace {
 
 /// The most forward work that fits in a rank's memory before the first input gradient frees any.
-double most_forward_work(const Workload& work, const std::vector<Stage>& stages) {
-  if (work.memory >= kNoLimit) return static_cast<double>(kNoLimit);
+double most_forward_work(const Workload& work, Units room, const std::vector<Stage>& stages) {
+  if (room >= kNoLimit) return static_cast<double>(kNoLimit);
   double most = 0;
   for (const Stage stage : stages) {
-    const double activations = static_cast<double>(work.memory) / static_cast<double>(work.activation[stage.at()]);
+    const double activations = static_cast<double>(room) / static_cast<double>(work.activation[stage.at()]);
     // With several stages this is the relaxed knapsack: all memory for the stage with the most work per byte.
     const double forwards = stages.size() == 1 ? std::floor(activations * (1 + 1e-12)) : activations;
     most = std::max(most, forwards * static_cast<double>(work.forward[stage.at()]));
@@ -32,10 +32,10 @@ double memory_time(const Workload& work, const Heads& heads, const std::vector<S
 }
 
 /// Of a rank's memory, what a single stage that keeps everything until W can use: whole microbatches.
-Units usable_memory(const Workload& work, const std::vector<Stage>& stages) {
+Units usable_memory(const Workload& work, Units room, const std::vector<Stage>& stages) {
   const std::size_t first = stages.front().at();
   const bool whole = stages.size() == 1 && work.kept[first] == work.activation[first] && work.activation[first] > 0;
-  return whole ? work.memory / work.activation[first] * work.activation[first] : work.memory;
+  return whole ? room / work.activation[first] * work.activation[first] : room;
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ Heads heads_of(const Workload& work) {
 Units least_memory(const Workload& work) {
   Units most = 0;
   for (int rank = 0; rank < work.ranks(); ++rank) {
-    Units sum = 0;
+    Units sum = work.standing.empty() ? 0 : work.standing[static_cast<std::size_t>(rank)];
     for (const Stage stage : work.placement.stages_of(rank)) sum += work.activation[stage.at()];
     most = std::max(most, sum);
   }
@@ -87,17 +87,18 @@ Units lower_bound(const Workload& work) {
     const auto& stages = work.placement.stages_of(rank);
     if (stages.empty()) continue;
     const Units all = work.work(rank);
+    const Units room = work.room(rank);
     Units start = kNoLimit;
     Units first_backward = kNoLimit;
     for (const Stage stage : stages) {
       start = std::min(start, heads.forward[stage.at()]);
       first_backward = std::min(first_backward, heads.backward_input[stage.at()]);
     }
-    const double early = std::min(static_cast<double>(all), most_forward_work(work, stages));
+    const double early = std::min(static_cast<double>(all), most_forward_work(work, room, stages));
     bound = std::max({bound, start + all, first_backward + all - static_cast<Units>(std::ceil(early))});
-    if (work.memory >= kNoLimit || work.memory <= 0) continue;
+    if (room >= kNoLimit || room <= 0) continue;
     const double held = memory_time(work, heads, stages) * work.microbatches;
-    const auto usable = static_cast<double>(usable_memory(work, stages));
+    const auto usable = static_cast<double>(usable_memory(work, room, stages));
     // Rounded down, and by another unit for the rounding of the product.
     if (usable > 0) bound = std::max(bound, start + static_cast<Units>(held / usable) - 1);
   }

@@ -22,8 +22,13 @@ struct Workload {
   std::vector<Units> activation = {};  ///< held from the start of F to the end of I ...
   std::vector<Units> kept = {};        ///< ... and of that, what is held until the end of W
   std::vector<Units> message = {};     ///< by edge, from stage s to s + 1 or back; 0 between stages on the same rank
-  Units memory = kNoLimit;             ///< of a rank, over its stages and microbatches
+  Units memory = kNoLimit;             ///< of a rank, over its stages and microbatches ...
+  std::vector<Units> standing = {};    ///< ... and of that, what each rank always holds; empty: nothing
 
+  /// What a rank's activations may take; kNoLimit without a limit.
+  Units room(int rank) const {
+    return memory >= kNoLimit || standing.empty() ? memory : memory - standing[static_cast<std::size_t>(rank)];
+  }
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }
   Shape shape() const { return {ranks(), stages(), microbatches}; }
@@ -40,7 +45,7 @@ struct Heads {
 };
 Heads heads_of(const Workload& workload);
 
-/// What one microbatch needs on its rank with the least memory to spare: below this limit there is no table.
+/// The least `memory` with which one microbatch passes every rank: below it there is no table.
 Units least_memory(const Workload& workload);
 
 /// A makespan that no table can beat, from the work of the ranks, the time before a rank can start, and how long memory

@@ -83,6 +83,10 @@ const std::vector<test::RankCase> kCases = {
        check(w, {"MegatronInterleaved", 2, 2 * w.size(), 2 * w.size()});
      },
      2},
+    {"searched",
+     [](comm::World& w) {
+       for (int v : {1, 2, 3}) check(w, {"searched", v, 5, 3 * w.size() + 1});
+     }},
     {"tied embeddings under every placement",
      [](comm::World& w) {
        for (const char* s : {"1F1B", "ZBVZeroBubble", "Interleaved1F1B"})

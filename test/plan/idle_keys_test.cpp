@@ -136,6 +136,9 @@ std::vector<Case> cases() {
        "distributed: {activation_checkpointing: full, activation_checkpointing_scope: all}\n"},
       {"distributed.pipeline", "distributed: {pipeline: {pp_schedule: 1F1B}}\n",
        "distributed: {pp_size: 2, pipeline: {pp_schedule: 1F1B}}\n"},
+      {"distributed.pipeline.search",
+       "distributed: {pp_size: 2, pipeline: {pp_schedule: 1F1B, search: {memory_limit: 1GiB}}}\n",
+       "distributed: {pp_size: 2, pipeline: {pp_schedule: searched, search: {memory_limit: 1GiB}}}\n"},
       {"distributed.pipeline.round_virtual_stages_to_pp_multiple",
        "distributed: {pp_size: 2, pipeline: {pp_schedule: 1F1B, round_virtual_stages_to_pp_multiple: up}}\n",
        "distributed: {pp_size: 2, pipeline: {pp_schedule: Interleaved1F1B, layers_per_stage: 1, "

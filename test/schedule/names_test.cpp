@@ -56,8 +56,8 @@ TEST_CASE("an unknown schedule name is refused with the nearest name and the ful
   CHECK(near.message == "unknown schedule 'interleavd1f1b'");
   CHECK(near.help ==
         "did you mean 'Interleaved1F1B'? known: GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, "
-        "ZBVZeroBubble, DualPipeV, MegatronInterleaved, ZB-H1, ZB-H2, V-Half, V-Min, PipelineScheduleSingle, "
-        "PipelineScheduleMulti");
+        "ZBVZeroBubble, DualPipeV, MegatronInterleaved, ZB-H1, ZB-H2, V-Half, V-Min, searched, "
+        "PipelineScheduleSingle, PipelineScheduleMulti");
   CHECK_THAT(unknown_schedule("qqqqqqqqqqq").help, Catch::StartsWith("known: GPipe"));
 }
 

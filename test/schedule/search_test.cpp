@@ -18,8 +18,7 @@ PlacementStyle style_named(const std::string& name) {
 /// The search's table, valid, proven, and within the limit of memory.
 PipelineSchedule searched(const PipelineCosts& costs, const Placement& placement, int microbatches) {
   CHECK(check_costs(costs, placement).empty());
-  const auto found = search_order(scaled(costs, placement, microbatches).work);
-  CsvTable table{to_schedule(found.order, placement.stages()), Origin("search")};
+  CsvTable table{search_order(scaled(costs, placement, microbatches).work), Origin("search")};
   const Shape shape{placement.ranks(), placement.stages(), microbatches};
   PipelineSchedule made = make_schedule(std::move(table), CsvFormat::kComputeOnly, shape);
   INFO(to_text(made.problems));
