@@ -55,8 +55,8 @@ std::string table_of_losses(const std::vector<AfterLoss>& rows, const estimate::
     }
     const bool timed = row.plan->estimate && whole.estimate;
     table.add({std::to_string(row.lost), std::to_string(row.ranks_left), std::to_string(row.ranks),
-               std::to_string(row.plan->mesh.size(mesh::kDp)), std::to_string(row.plan->batch.runs),
-               timed ? format_seconds(row.step()) : "",
+               std::to_string(row.plan->mesh.size(mesh::kDp)),
+               std::to_string(row.plan->batch.runs * row.plan->batch.merged), timed ? format_seconds(row.step()) : "",
                timed ? fmt::format("{:.2f} x", row.step() / whole.estimate->time.step) : "",
                timed ? format_bytes(row.peak()) : "", row.fits()});
     if (row.words.size() > 1) others += fmt::format("  {} ranks: {}\n", row.ranks, fmt::join(row.words, " "));
@@ -86,7 +86,7 @@ std::string json_of_losses(const std::vector<AfterLoss>& rows, const estimate::E
       json.begin_array();
       for (const auto& word : row.words) json.value(word);
       json.end_array();
-      json.member("accumulation", row.plan->batch.runs);
+      json.member("accumulation", row.plan->batch.runs * row.plan->batch.merged);
       json.member("global_batch_size", row.plan->batch.global);
     }
     if (row.plan && row.plan->estimate && whole.estimate) {

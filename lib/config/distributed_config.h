@@ -51,6 +51,15 @@ struct LayersPerStage {
   static TypeInfo config_type();
 };
 
+/// Whether the accumulation steps of an optimizer step share one run of the pipeline.
+enum class Merging { kAuto, kAlways, kNever };
+template <>
+struct EnumNames<Merging> {
+  static constexpr std::array names = {EnumName<Merging>{"auto", Merging::kAuto},
+                                       EnumName<Merging>{"true", Merging::kAlways},
+                                       EnumName<Merging>{"false", Merging::kNever}};
+};
+
 /// Options of `pp_schedule: searched`.
 struct ScheduleSearch {
   using IsSection = void;
@@ -95,6 +104,10 @@ struct PipelineConfig {
   Field<bool> patch_stage_backward_maybe_with_nosync{
       "patch_stage_backward_maybe_with_nosync", false, "Skip gradient synchronisation inside PyTorch's stage.",
       Ignored{"gradients are reduced by the schedule's own REDUCE_GRAD action"}};
+  Field<Merging> merge_accumulation{
+      "merge_accumulation", Merging::kAuto,
+      "Run the microbatches of all gradient accumulation steps through one schedule, which fills and drains the "
+      "pipeline once per optimizer step; auto: where it is faster and fits in memory."};
   Field<std::optional<DType>> dtype{"dtype", std::nullopt,
                                     "Dtype of activations sent between stages; null: the dtype they are computed in."};
   Field<bool> scale_grads_in_schedule{"scale_grads_in_schedule", false,

@@ -272,7 +272,8 @@ class RankWalk {
   }
   /// Posted receives, one outgoing message, and the token ids of two accumulation steps.
   double messages() const {
-    const double ids = 2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * sequence()) / sizes_.cp;
+    const double ids =
+        2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * plan_.batch.merged * sequence()) / sizes_.cp;
     if (!plan_.pipelined) return ids;
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
     return ids + (live.receive_buffers + 1) * message();

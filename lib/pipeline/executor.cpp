@@ -103,14 +103,18 @@ void Executor::execute(const Action& action, Run& run) {
 
 void Executor::run(const ExecuteOptions& options) {
   Run run{.options = options, .backwards_left = std::vector<int>(stages_.size(), 0)};
+  const int microbatches = options.microbatches.value_or(table_.shape.microbatches);
+  AUTOMODEL_CHECK(microbatches <= table_.shape.microbatches, "more microbatches than the table has");
+  const auto left_out = [&](const Action& action) { return action.microbatch().value >= microbatches; };
   for (const auto& slot : row())
     for (const auto& action : slot.actions())
-      if (completes_gradients(action))
+      if (completes_gradients(action) && !left_out(action))
         ++run.backwards_left[static_cast<std::size_t>(table_.placement.local_index(action.stage()))];
-  for (auto* each : stages_) each->begin(table_.shape.microbatches);
+  for (auto* each : stages_) each->begin(microbatches);
   for (const auto& slot : row()) {
     for (const auto& watch : watches_) watch(slot);
     for (const auto& action : slot.actions()) {
+      if (left_out(action)) continue;
       // Deferred weight gradients are computed after the next action if that is their SEND_B, otherwise before it.
       const bool sends = action.op() == Op::kSendBackward;
       if (sends) execute(action, run);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -26,6 +27,9 @@ using Watch = std::function<void(const schedule::Slot& slot)>;
 struct ExecuteOptions {
   /// This is the last run before the optimizer step: REDUCE_GRAD reduces only then.
   bool last_run = true;
+  /// Only the first ones of the table's microbatches: what the row does with the others is left out, on every rank.
+  /// Empty: all.
+  std::optional<int> microbatches = {};
   /// Full backward passes send the gradient of their input before they compute weight gradients.
   bool delay_weight_gradients = false;
 };
@@ -38,7 +42,7 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Sets the shape of messages between stages from now on (a new sequence length).
+  /// Sets the shape of messages between stages from now on (new sequence lengths).
   void set_message(const MessageShape& shape) { links_.set_message(shape); }
   /// Watches are called in the order in which they were added.
   void add_watch(Watch watch) { watches_.push_back(std::move(watch)); }

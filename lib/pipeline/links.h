@@ -15,12 +15,17 @@
 
 namespace automodel::pipeline {
 
-/// Shape of a message; the same between all stages of a model.
+/// Shape [rows, tokens, width] of a message; the same between all stages of a model.
 struct MessageShape {
-  std::vector<std::int64_t> sizes = {};
+  std::int64_t rows = 1;
+  std::vector<std::int64_t> tokens = {1};  ///< by microbatch; one number: of all
+  std::int64_t width = 1;
   at::ScalarType type = at::kFloat;
   at::Device device = at::kCPU;
   std::int64_t side = 0;  ///< number of float64 values sent along with every message; 0: none
+  std::int64_t tokens_of(int microbatch) const {
+    return tokens.size() == 1 ? tokens[0] : tokens.at(static_cast<std::size_t>(microbatch));
+  }
 };
 
 /// Which way a message goes: activations to the next stage, gradients to the one before.

@@ -29,18 +29,6 @@ LossSum::LossSum(const std::vector<at::Tensor>& losses) {
 
 namespace {
 
-/// The table's actions for the first microbatch. Microbatches are independent of each other, so they form a table.
-Table first_microbatch(const Table& table) {
-  Table out{.rows = {}, .placement = table.placement, .shape = table.shape};
-  for (const auto& row : table.rows) {
-    auto& mine = out.rows.emplace_back();
-    for (const auto& slot : row)
-      for (const auto& action : slot.actions())
-        if (action.microbatch().value <= 0) mine.emplace_back(action);
-  }
-  return out;
-}
-
 template <class Runner>
 std::vector<StageRunner*> pointers(const std::vector<std::unique_ptr<Runner>>& runners) {
   std::vector<StageRunner*> out;
@@ -68,7 +56,7 @@ Pipeline::Pipeline(Table training, Table evaluation, int rank, comm::Communicato
     logits_runners_.push_back(std::make_unique<LogitsRunner>(*stage));
   }
   training_ = std::make_unique<Executor>(std::move(training), rank, group, pointers(training_runners_));
-  logits_ = std::make_unique<Executor>(first_microbatch(evaluation), rank, group, pointers(logits_runners_));
+  logits_ = std::make_unique<Executor>(evaluation, rank, group, pointers(logits_runners_));
   evaluation_ = std::make_unique<Executor>(std::move(evaluation), rank, group, pointers(evaluation_runners_));
 }
 
@@ -87,7 +75,9 @@ LossSum Pipeline::run(const std::vector<model::Microbatch>& microbatches, const 
   c10::AutoGradMode grad(true);
   TrainingRun run{microbatches, options};
   for (auto& each : training_runners_) each->use(run);
-  training_->run({.last_run = options.last_run, .delay_weight_gradients = options.delay_weight_gradients});
+  training_->run({.last_run = options.last_run,
+                  .microbatches = static_cast<int>(microbatches.size()),
+                  .delay_weight_gradients = options.delay_weight_gradients});
   return LossSum(run.losses);
 }
 
@@ -95,7 +85,7 @@ LossSum Pipeline::evaluate(const std::vector<model::Microbatch>& microbatches, c
   const ops::NoGraph guard;
   EvaluationRunner::Run run{microbatches, loss_scales};
   for (auto& each : evaluation_runners_) each->use(run);
-  evaluation_->run({});
+  evaluation_->run({.microbatches = static_cast<int>(microbatches.size())});
   return LossSum(run.losses);
 }
 
@@ -103,7 +93,7 @@ at::Tensor Pipeline::logits(const model::Microbatch& microbatch, std::int64_t to
   const ops::NoGraph guard;
   LogitsRunner::Run run{microbatch, token};
   for (auto& each : logits_runners_) each->use(run);
-  logits_->run({});
+  logits_->run({.microbatches = 1});
   return std::exchange(run.logits, {});
 }
 

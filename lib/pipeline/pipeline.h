@@ -39,17 +39,17 @@ class Pipeline {
   Pipeline(Table training, Table evaluation, int rank, comm::Communicator* group, const std::vector<Stage*>& stages,
            at::Device device, std::unique_ptr<ops::WorkCapture> capture = {});
 
-  /// Sets the shape of messages between stages from now on (a new sequence length).
+  /// Sets the shape of messages between stages from now on (new sequence lengths).
   void set_message(const MessageShape& shape);
   /// Watches are called in the order in which they were added.
   void add_watch(const Watch& watch);
   /// Null if microbatches are not captured.
   const CapturedMicrobatches* captured() const { return captured_ == nullptr ? nullptr : &captured_->captured(); }
 
-  /// Forward and backward of all microbatches. Returns the sum of their scaled losses on the rank of the last stage, no
-  /// losses elsewhere.
+  /// Forward and backward of the microbatches, at most as many as the table has. Returns the sum of their scaled losses
+  /// on the rank of the last stage, no losses elsewhere.
   LossSum run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options);
-  /// Forward only.
+  /// Forward only, of at most as many microbatches as the table has.
   LossSum evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
   /// The logits [batch, 1, vocabulary] of token `token` of one microbatch, on the rank of the last stage; undefined
   /// elsewhere.

@@ -10,6 +10,7 @@
 
 #include "arch/counts.h"
 #include "arch/modules.h"
+#include "base/bytes.h"
 #include "base/find_file.h"
 #include "plan/costs.h"
 #include "plan/model_names.h"
@@ -23,7 +24,10 @@
 namespace automodel::plan {
 namespace {
 
-constexpr int kMostStages = 1 << 20;  // far above any model's layers
+// Above it, planning one table for a whole step would take longer than the instant in which a plan is due.
+constexpr std::int64_t kMostMergedPairs = 1 << 17;  // stages times microbatches
+constexpr double kUsual = 0.9;                      // of the device's memory, above which a plan counts as tight
+constexpr int kMostStages = 1 << 20;                // far above any model's layers
 
 constexpr const char* kSection = "distributed.pipeline";
 constexpr const char* kScheduleKey = "distributed.pipeline.pp_schedule";
@@ -65,6 +69,86 @@ class PipelinePlanning {
         model_(plan.model ? &*plan.model : nullptr) {}
 
   void run() {
+    if (!plan_.pipelined || plan_.batch.runs == 1) return plan();
+    const auto wanted = settings_.merge_accumulation();
+    const auto& reason =
+        wanted == config::Merging::kAuto ? separate_by_rule() : std::string("merge_accumulation is false");
+    if (wanted != config::Merging::kAlways && !reason.empty()) {
+      plan();
+      return say_merged("each of {} accumulation steps runs by itself: {}", plan_.batch.runs, reason);
+    }
+    if (wanted == config::Merging::kAuto) return choose_merging();
+    merge_ = true;
+    plan();
+    say_merged("{} accumulation steps run as one: merge_accumulation is true", plan_.batch.merged);
+  }
+
+ private:
+  /// One way to run the accumulation steps of an optimizer step.
+  struct Merged {
+    std::optional<PipelinePlan> pipeline = {};
+    BatchPlan batch = {};
+    Located report;
+    double step = 0, memory = 0;
+    std::optional<double> capacity = {};
+  };
+
+  /// Why `merge_accumulation: auto` need not try; empty if it does.
+  std::string separate_by_rule() const {
+    const auto pairs = static_cast<std::int64_t>(plan_.batch.global) / plan_.mesh.sizes().dp() * 2 * ranks_;
+    if (model_ == nullptr) return "the model's sizes are unknown";
+    if (plan_.stack != config::Stack::kOwn) return "the stack that is planned for has no other way";
+    if (pairs > kMostMergedPairs) return "a schedule of the whole step would be too large";
+    return "";
+  }
+
+  Merged planned(bool merge) {
+    Merged out{.report = Located(recipe_)};
+    const auto before = plan_.batch;
+    PipelinePlanning one(plan_, recipe_, request_, costs_, out.report);
+    one.merge_ = merge;
+    one.plan();
+    if (out.report.ok() && plan_.pipeline) {
+      const auto memory = costs_.memory(plan_, recipe_.recipe);
+      out.step = costs_.step(plan_, recipe_.recipe);
+      out.memory = *std::max_element(memory.ranks.begin(), memory.ranks.end());
+      out.capacity = memory.capacity;
+    }
+    out.pipeline = std::exchange(plan_.pipeline, std::nullopt);
+    out.batch = std::exchange(plan_.batch, before);
+    return out;
+  }
+
+  /// Merges where the schedule allows it, nothing gets slower, and memory that did not have to be is not exceeded.
+  void choose_merging() {
+    auto apart = planned(false), merged = planned(true);
+    const int steps = plan_.batch.runs;
+    const double room = std::max(apart.memory, kUsual * merged.capacity.value_or(0));
+    std::string reason;
+    if (!merged.report.ok())
+      reason = merged.report.problems().front().message;
+    else if (apart.report.ok() && merged.memory > room)
+      reason = fmt::format("together they need {}, apart {}", format_bytes(merged.memory), format_bytes(apart.memory));
+    else if (apart.report.ok() && merged.step > apart.step)
+      reason =
+          fmt::format("together a step takes {}, apart {}", format_seconds(merged.step), format_seconds(apart.step));
+    auto& chosen = reason.empty() ? merged : apart;
+    plan_.pipeline = std::move(chosen.pipeline);
+    plan_.batch = chosen.batch;
+    report_.take(std::move(chosen.report));
+    if (!reason.empty()) return say_merged("each of {} accumulation steps runs by itself: {}", steps, reason);
+    if (!apart.report.ok())
+      return say_merged("{} accumulation steps run as one: the schedule needs that many microbatches", steps);
+    say_merged("{} accumulation steps run as one: a step takes {} instead of {}", steps, format_seconds(merged.step),
+               format_seconds(apart.step));
+  }
+
+  template <class... Values>
+  void say_merged(fmt::format_string<Values...> text, Values&&... values) {
+    if (plan_.pipeline) plan_.pipeline->merged = fmt::format(text, std::forward<Values>(values)...);
+  }
+
+  void plan() {
     if (!choose_generator() || !plan_microbatches()) return;
     if (generator_ != nullptr && generator_->searched)
       search();
@@ -72,7 +156,6 @@ class PipelinePlanning {
       build();
   }
 
- private:
   /// The stages and their schedule, once its generator or its table and the microbatches are known.
   bool build() {
     if (!split() || !make_schedule()) return false;
@@ -110,6 +193,7 @@ class PipelinePlanning {
       if (free ? per_rank > 1 && model_->spec.layers < per_rank * ranks_ : per_rank > 2) continue;
       Located report(recipe_);
       PipelinePlanning one(plan_, recipe_, request_, costs_, report);
+      one.merge_ = merge_;
       one.generator_ = schedule::find_generator(name);
       if (free) one.stages_per_rank_ = per_rank;
       std::optional<FoundSchedule> found;
@@ -212,7 +296,8 @@ class PipelinePlanning {
       return false;
     }
     batch.microbatch = microbatch;
-    batch.microbatches = batch.local / microbatch;
+    if (merge_) batch.merged = std::exchange(batch.runs, 1);
+    batch.microbatches = batch.local / microbatch * batch.merged;
     if (plan_.pipelined && batch.microbatches < ranks_)
       report_.warn("few-microbatches", "distributed.pipeline.pp_microbatch_size")
           .says("{} microbatch{} for {} pipeline ranks: the pipeline never fills", batch.microbatches,
@@ -513,6 +598,7 @@ class PipelinePlanning {
   schedule::CsvTable table_ = {};
   std::string table_path_ = {};
   schedule::CsvFormat format_ = schedule::CsvFormat::kComputeOnly;
+  bool merge_ = false;                       ///< all accumulation steps in one pass
   std::optional<int> stages_per_rank_ = {};  ///< if not by the recipe's keys
   int stages_ = 1;
   arch::ModuleTree tree_ = {};

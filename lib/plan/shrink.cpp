@@ -192,7 +192,7 @@ void use_float64(config::Recipe& recipe) {
 /// Random data, a short run, and no output files.
 void use_mock_data(config::Recipe& recipe, const TrainingPlan& plan, const Sizes& sizes, int steps) {
   auto scheduler = recipe.step_scheduler();
-  const int runs = std::min(plan.batch.runs, 2);
+  const int runs = std::min(plan.batch.runs * plan.batch.merged, 2);
   scheduler.global_batch_size = plan.batch.local * plan.mesh.size(mesh::kDp) * runs;
   scheduler.max_steps = steps;
   scheduler.num_epochs = std::nullopt;

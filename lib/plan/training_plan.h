@@ -32,9 +32,10 @@ class Costs;
 struct BatchPlan {
   int global = 1;                   ///< sequences per optimizer step
   int local = 1;                    ///< sequences per gradient accumulation step on a data-parallel rank
-  int runs = 1;                     ///< gradient accumulation steps
+  int runs = 1;                     ///< passes through the pipeline per step
+  int merged = 1;                   ///< gradient accumulation steps that one pass takes together
   int microbatch = 1;               ///< sequences
-  int microbatches = 1;             ///< per accumulation step
+  int microbatches = 1;             ///< per pass
   std::int64_t length = 0;          ///< tokens per sequence; 0 if the recipe's data does not specify it
   std::int64_t assumed_length = 0;  ///< used by estimates if `length` is 0
   std::int64_t multiple = 1;        ///< batches are padded to a multiple of this many tokens
@@ -86,6 +87,7 @@ struct PipelinePlan {
   schedule::PipelineSchedule schedule = {};
   std::vector<StagePlan> stages = {};
   schedule::Timeline timeline = {};  ///< with durations proportional to the stages' FLOPs
+  std::string merged = {};           ///< which accumulation steps share a pass, or why none do; empty: there is one
 };
 
 struct TrainingPlan {

@@ -103,6 +103,7 @@ void write_pipeline(JsonWriter& json, const plan::TrainingPlan& plan, ActionForm
   json.member("stages_per_rank", made.shape.stages / made.shape.ranks);
   json.member("microbatch_size", plan.batch.microbatch);
   json.member("n_microbatches", plan.batch.microbatches);
+  if (!pipeline.merged.empty()) json.member("merged", pipeline.merged);
   json.key("stages");
   json.begin_array();
   for (const auto& stage : pipeline.stages) write_stage(json, stage);

@@ -145,6 +145,7 @@ std::string batch_text(const plan::TrainingPlan& plan) {
   std::string out = fmt::format("batch     {} sequences per step = {} data-parallel x {} run{} x {} microbatch{} of {}",
                                 b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
                                 b.microbatches == 1 ? "" : "es", b.microbatch);
+  if (b.merged > 1) out += fmt::format(" ({} accumulation steps together)", b.merged);
   if (b.length > 0)
     out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
   else if (b.assumed_length > 0)
@@ -227,6 +228,7 @@ std::string schedule_text(const plan::TrainingPlan& plan, bool full) {
   std::string out = fmt::format("schedule  {}: {} stages on {} ranks ({}), {} microbatches, ideal bubble {:.1f}%\n",
                                 pipeline.name, made.shape.stages, made.shape.ranks, schedule::style_of(made.placement),
                                 made.shape.microbatches, 100 * pipeline.timeline.bubble_fraction);
+  if (!pipeline.merged.empty()) out += "          " + pipeline.merged + "\n";
   const std::string proved = "          proved: every send meets its receive, no rank can wait for another forever\n";
   if (!full) return out + proved;
   std::string flight, buffers;

@@ -26,7 +26,7 @@ std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader,
       if (stops()) return std::nullopt;
       const auto microbatches =
           make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context());
-      runtime.set_length(batch.length);
+      runtime.set_lengths({batch.length});
       losses.add(runtime.pipeline().evaluate(microbatches, std::vector<double>(microbatches.size(), 1.0)));
       if (counts) sums.labels += static_cast<double>(batch.num_label_tokens);
     }

@@ -278,19 +278,24 @@ std::vector<LocalStage*> Runtime::stages() {
   return out;
 }
 
-void Runtime::set_length(std::int64_t length) {
-  if (length == length_) return;
-  length_ = length;
-  const auto here = length / place_.cp_size / token_shares();
-  pipeline_->set_message({.sizes = {plan_.batch.microbatch, here, plan_.model->spec.hidden},
+void Runtime::set_lengths(std::vector<std::int64_t> lengths) {
+  if (lengths == lengths_) return;
+  lengths_ = std::move(lengths);
+  std::vector<std::int64_t> here;
+  for (const auto length : lengths_) here.push_back(length / place_.cp_size / token_shares());
+  pipeline_->set_message({.rows = plan_.batch.microbatch,
+                          .tokens = std::move(here),
+                          .width = plan_.model->spec.hidden,
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device(),
                           .side = plan_.model->spec.router_sums()});
 }
 
 void Runtime::set_generation(std::int64_t tokens) {
-  length_ = -1;
-  pipeline_->set_message({.sizes = {1, tokens / token_shares(), plan_.model->spec.hidden},
+  lengths_.clear();
+  pipeline_->set_message({.rows = 1,
+                          .tokens = {tokens / token_shares()},
+                          .width = plan_.model->spec.hidden,
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device()});
 }

@@ -81,9 +81,9 @@ class Runtime {
   /// Number of ranks that the tokens of the residual stream are split over: the tensor-parallel size with sequence
   /// parallelism, otherwise 1.
   int token_shares() const { return plan_.tensor.sequence_parallel ? place_.tp_size : 1; }
-  /// Sets the sequence length of microbatches from now on.
-  void set_length(std::int64_t length);
-  /// Prepares for pipeline::Pipeline::logits with one text of `tokens` tokens, until set_length() is called.
+  /// Sets the sequence lengths from now on: one number for all microbatches, or one for each.
+  void set_lengths(std::vector<std::int64_t> lengths);
+  /// Prepares for pipeline::Pipeline::logits with one text of `tokens` tokens, until set_lengths() is called.
   void set_generation(std::int64_t tokens);
   void begin_step();
   /// Waits for all reductions, then sums partial gradients over tensor-parallel ranks and over tied embeddings.
@@ -121,7 +121,7 @@ class Runtime {
   std::vector<std::unique_ptr<LocalStage>> stages_;
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::int64_t length_ = -1;
+  std::vector<std::int64_t> lengths_ = {};
 };
 
 class LocalStage : public pipeline::StageSharding {

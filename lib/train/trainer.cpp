@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -64,19 +65,30 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 
   runtime_.begin_step();
   pipeline::LossSum losses;
-  for (std::size_t run = 0; run < batches.size(); ++run) {
-    auto microbatches = make_microbatches(batches[run], rows, world.device(), place.context());
-    if (draws_numbers(runtime_.plan()))
-      draw_dropout(microbatches,
-                   {.seed = runtime_.plan().weights.seed,
-                    .step = step,
-                    .first_row = (static_cast<std::int64_t>(run) * place.dp_size + place.dp) * batches[run].rows,
-                    .context = place.context()});
-    runtime_.set_length(batches[run].length);
+  // One run of the pipeline takes the batches of `merged` accumulation steps; the last of an epoch may have fewer.
+  const auto merged = static_cast<std::size_t>(runtime_.plan().batch.merged);
+  for (std::size_t next = 0; next < batches.size();) {
+    const auto end_of_run = std::min(next + merged, batches.size());
+    std::vector<model::Microbatch> microbatches;
+    std::vector<double> factors;
+    std::vector<std::int64_t> lengths;
+    for (; next < end_of_run; ++next) {
+      const auto& batch = batches[next];
+      auto part = make_microbatches(batch, rows, world.device(), place.context());
+      if (draws_numbers(runtime_.plan()))
+        draw_dropout(part, {.seed = runtime_.plan().weights.seed,
+                            .step = step,
+                            .first_row = (static_cast<std::int64_t>(next) * place.dp_size + place.dp) * batch.rows,
+                            .context = place.context()});
+      std::ranges::move(part, std::back_inserter(microbatches));
+      std::ranges::copy(scale.factors(batch, rows), std::back_inserter(factors));
+      lengths.resize(microbatches.size(), batch.length);
+    }
+    runtime_.set_lengths(std::move(lengths));
     const pipeline::RunOptions options{
-        .loss_scales = scale.factors(batches[run], rows),
+        .loss_scales = std::move(factors),
         .seed = scale.backward(),
-        .last_run = run + 1 == batches.size(),
+        .last_run = next == batches.size(),
         .recompute = recompute_rule(),
         .delay_weight_gradients = runtime_.plan().execution.gradients.delay_weight_gradients};
     losses.add(runtime_.pipeline().run(microbatches, options));

@@ -131,7 +131,7 @@ TEST_CASE("a multimodal model's towers add memory to the first stage only", "[pl
 }
 
 TEST_CASE("activation memory follows the number of microbatches in flight", "[plan]") {
-  const std::string pipeline = "strategy: ddp, pp_size: 4, pipeline: {pp_schedule: ";
+  const std::string pipeline = "strategy: ddp, pp_size: 4, pipeline: {merge_accumulation: false, pp_schedule: ";
   const auto one = planned(tiny(pipeline + "1F1B}")), gpipe = planned(tiny(pipeline + "GPipe}"));
   const auto activations = [](const EstimatedPlan& plan, int rank) {
     return plan.estimate->memory.ranks[static_cast<std::size_t>(rank)].in(Phase::kSteady).activations;
@@ -355,7 +355,8 @@ TEST_CASE("validation needs memory for the widest block and for the output head,
 
 TEST_CASE("with sequence parallelism messages between stages carry only a rank's own tokens", "[plan]") {
   const auto buffers = [](const std::string& more) {
-    const auto plan = planned(tiny("strategy: fsdp2, tp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B}" + more));
+    const auto plan = planned(tiny(
+        "strategy: fsdp2, tp_size: 2, pp_size: 2, pipeline: {pp_schedule: 1F1B, merge_accumulation: false}" + more));
     const double messages = plan.pipeline->schedule.proof.ranks[0].receive_buffers + 1;
     const double ids = 2.0 * 3 * 8 * 8 * 32;
     return (plan.estimate->memory.ranks[0].in(Phase::kFirstStep).buffers - ids) / messages;

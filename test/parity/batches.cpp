@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -62,6 +63,19 @@ test::TinyRun run_of(const Mesh& mesh, int ranks, const std::string& more) {
 void check_lengths(comm::World& world) {
   for (const auto& mesh : meshes(world.size()))
     test::check_parity(world, run_of(mesh, world.size(), ""), "rows of many lengths, " + mesh.distributed);
+}
+
+/// The accumulation steps of a step in one run of the pipeline: batches of other lengths meet in it, and the last step
+/// of an epoch has fewer of them.
+void check_merged(comm::World& world) {
+  for (auto mesh : meshes(world.size())) {
+    const auto section = mesh.distributed.find("pipeline: {");
+    if (section == std::string::npos) continue;
+    mesh.distributed.insert(section + std::string_view("pipeline: {").size(), "merge_accumulation: true, ");
+    auto run = run_of(mesh, world.size(), "");
+    run.local_batch = 2;
+    test::check_parity(world, run, "merged accumulation steps, " + mesh.distributed);
+  }
 }
 
 struct Validated {
@@ -129,6 +143,7 @@ void check_validation(comm::World& world) {
 
 const std::vector<test::RankCase> kCases = {
     {"lengths that change from step to step", check_lengths, 2},
+    {"merged accumulation steps", check_merged, 2},
     {"validation", check_validation, 2},
 };
 

@@ -58,7 +58,7 @@ std::vector<RankLog> run(const Table& table, const std::vector<ExecuteOptions>& 
       runners.push_back(stages.back().get());
     }
     Executor executor(table, world.rank(), group.get(), runners);
-    executor.set_message({.sizes = {2}, .type = at::kFloat, .side = 3});
+    executor.set_message({.rows = 1, .tokens = {1}, .width = 2, .type = at::kFloat, .side = 3});
     for (const auto& options : runs) executor.run(options);
   };
   const auto outcome = comm::run_ranks(table.placement.ranks(), body,
@@ -166,6 +166,26 @@ TEST_CASE("only the last run of a step reduces for good, and announces each stag
         CHECK(std::none_of(last + 2, events.end(), completes));
         CHECK(std::count_if(events.begin(), events.end(), completes) == 2 * table.shape.microbatches);
       }
+    }
+  });
+}
+
+TEST_CASE("a run of fewer microbatches leaves out what the table does with the others") {
+  for_every_schedule([](const Table& table) {
+    const int microbatches = (table.shape.microbatches + 1) / 2;
+    auto part = table;
+    for (auto& row : part.rows) {
+      schedule::Row left;
+      for (const auto& slot : row)
+        for (const auto& action : slot.actions())
+          if (action.microbatch().value < microbatches) left.emplace_back(action);
+      row = std::move(left);
+    }
+    const auto logs = run(table, {{.microbatches = microbatches}});
+    for (int rank = 0; rank < table.placement.ranks(); ++rank) {
+      CHECK(without(logs[static_cast<std::size_t>(rank)].events, "LAST") == wanted_of(part, rank));
+      CHECK(count_of(logs[static_cast<std::size_t>(rank)].events,
+                     fmt::format("LAST {}", table.placement.stages_of(rank).front().value)) == 1);
     }
   });
 }

@@ -99,7 +99,7 @@ class FakeStage : public pipeline::StageRunner, public pipeline::StageSharding {
     expect(whole_, "computes without its weights");
   }
   static pipeline::Message message(double kind, int stage, int microbatch) {
-    return {at::full({2}, kind * (1000 * stage + microbatch), at::kFloat),
+    return {at::full({1, 1, 2}, kind * (1000 * stage + microbatch), at::kFloat),
             at::full({3}, kind * (1000 * stage + microbatch + 0.5), at::kDouble)};
   }
   void check(const pipeline::Message& got, bool wanted, double kind, int stage, int microbatch) {

@@ -78,6 +78,7 @@ const std::map<std::string, Change>& changes() {
       {"batch.global", other<kBatch, &BatchPlan::global>()},
       {"batch.local", other<kBatch, &BatchPlan::local>()},
       {"batch.runs", other<kBatch, &BatchPlan::runs>()},
+      {"batch.merged", other<kBatch, &BatchPlan::merged>()},
       {"batch.microbatch", other<kBatch, &BatchPlan::microbatch>()},
       {"batch.microbatches", other<kBatch, &BatchPlan::microbatches>()},
       {"batch.sequence_length", other<kBatch, &BatchPlan::length>()},

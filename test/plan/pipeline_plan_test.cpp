@@ -263,4 +263,43 @@ TEST_CASE("a schedule name beside a schedule file has no effect and gives a warn
   CHECK(warned("PipelineScheduleSingle").empty());
 }
 
+TEST_CASE("accumulation steps share one pass where it is faster and fits", "[plan]") {
+  const auto planned = [](const std::string& pipeline, const std::string& more = "") {
+    const auto text = fmt::format(
+        "model: {{config: {{model_type: llama, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 8, "
+        "num_attention_heads: 4, vocab_size: 512, max_position_embeddings: 64}}}}\n"
+        "dataset: {{_target_: mock, vocab_size: 512, seq_length: 64}}\n"
+        "step_scheduler: {{global_batch_size: 32, local_batch_size: 4}}\n"
+        "distributed: {{pp_size: 2, pipeline: {{{}}}}}\n{}",
+        pipeline, more);
+    const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
+    INFO(to_text(loaded.problems));
+    REQUIRE(loaded.problems.empty());
+    auto result = estimate::make_plan(loaded, {});
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    return std::move(*result.plan);
+  };
+  const auto together = planned("pp_schedule: 1F1B");
+  CHECK(together.batch.runs == 1);
+  CHECK(together.batch.merged == 8);
+  CHECK(together.batch.microbatches == 32);
+  CHECK(together.pipeline->schedule.shape.microbatches == 32);
+  CHECK_THAT(together.pipeline->merged, Catch::StartsWith("8 accumulation steps run as one: a step takes"));
+  const auto apart = planned("pp_schedule: 1F1B, merge_accumulation: false");
+  CHECK(apart.batch.runs == 8);
+  CHECK(apart.batch.microbatches == 4);
+  CHECK_THAT(apart.pipeline->merged, Catch::Contains("merge_accumulation is false"));
+  CHECK(together.estimate->time.step < apart.estimate->time.step);
+  CHECK(fingerprint(together) != fingerprint(apart));
+  // GPipe holds all microbatches: they fit together only in a larger memory than they need apart.
+  const auto held = planned("pp_schedule: GPipe", "hardware: {memory: 310MiB}\n");
+  CHECK(held.batch.merged == 1);
+  CHECK_THAT(held.pipeline->merged, Catch::Contains("together they need"));
+  CHECK(planned("pp_schedule: GPipe", "hardware: {memory: 10GiB}\n").batch.merged == 8);
+  CHECK(planned("pp_schedule: GPipe, merge_accumulation: true", "hardware: {memory: 310MiB}\n").batch.merged == 8);
+  // DualPipeV needs as many microbatches as stages: 4 of an accumulation step are enough here, 8 stages need more.
+  CHECK(planned("pp_schedule: DualPipeV").batch.merged == 8);
+}
+
 }  // namespace automodel::plan
