@@ -176,7 +176,7 @@ class PipelinePlanning {
     if (model_ == nullptr) {
       report_.refuse("missing-key", kScheduleKey)
           .says("a search for the schedule needs a model with known sizes")
-          .hint("give --model.config PATH (a config.json), or name a schedule");
+          .hint("give '--model.config PATH' (a config.json), or name a schedule");
       return;
     }
     const auto key = split_key();
