@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Step times of this program's schedules beside 1F1B's, on the model of bench/torch_pp.yaml.
 
-  bench/compare_schedules.py [--schedules InterleavedZeroBubble,V-Half,search,search:4] [--pp 2] [--hidden 256] [--dtype bfloat16] [--rounds 3]
+  bench/compare_schedules.py [--schedules InterleavedZeroBubble,V-Half,searched,1F1B/together]
+      [--base 1F1B] [--pp 2] [--hidden 256] [--dtype bfloat16] [--rounds 3]
       [--share 0.4]
 
 All schedules alternate round by round, so that they see the same machine; for each schedule the medians of its rounds and of the ratios to
-the same round's 1F1B are printed, beside the ratio that the plan estimates and the largest memory of a rank. `search` is
-`automodel schedule search` with the estimated times of 1F1B's plan, `search:4` with at most 4 activations on a rank. For a model
+the same round's --base are printed, beside the ratio that the plan estimates and the largest memory of a rank. `/together` and
+`/apart` after a name set merge_accumulation to true and false, for a recipe with several accumulation steps
+(step_scheduler.global_batch_size=32). `searched:2GiB` has a memory limit. For a model
 with a large vocabulary or uneven layers, override the recipe: model.config.vocab_size=32768
 distributed.pipeline.layers_per_stage=[6,2].
 
@@ -25,7 +27,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHUNKS = {"1F1B": 1, "GPipe": 1, "ZB-H1": 1, "ZB-H2": 1, "search": 1}  # stages per rank; the other schedules have 2
+CHUNKS = {"1F1B": 1, "GPipe": 1, "ZB-H1": 1, "ZB-H2": 1, "searched": None}  # stages per rank; the other schedules have 2
 WARM_UP = 3  # steps
 QUOTA_US = 1000  # the least that Linux takes; short beside an action (5 ms and more at these sizes), so that a rank's speed is even
 
@@ -34,6 +36,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker-dir", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--schedules", default="InterleavedZeroBubble,ZBVZeroBubble")
+    parser.add_argument("--base", default="1F1B")
     parser.add_argument("--pp", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--ffn", type=int, help="default: 2.75 x hidden")
@@ -108,34 +111,23 @@ def environment(process):
 
 
 def recipe(args, schedule, overrides):
-    """The recipe and its overrides; for a searched schedule, with the table that search() has written."""
-    chosen = (f"distributed.pipeline.pp_schedule_csv={table_of(schedule)}" if schedule.startswith("search")
-              else f"distributed.pipeline.pp_schedule={schedule}")
-    return [str(ROOT / "bench/torch_pp.yaml"), f"model.config.hidden_size={args.hidden}",
-            f"model.config.intermediate_size={args.ffn or args.hidden * 11 // 4}", f"distributed.pp_size={args.pp}",
-            f"model.torch_dtype={args.dtype}", chosen,
-            f"model_parallel.virtual_pipeline_model_parallel_size={CHUNKS.get(schedule.partition(':')[0], 2)}", *overrides]
+    """The recipe and its overrides for SCHEDULE[:LIMIT][/together|/apart]."""
+    schedule, _, merging = schedule.partition("/")
+    name, _, limit = schedule.partition(":")
+    words = [str(ROOT / "bench/torch_pp.yaml"), f"model.config.hidden_size={args.hidden}",
+             f"model.config.intermediate_size={args.ffn or args.hidden * 11 // 4}", f"distributed.pp_size={args.pp}",
+             f"model.torch_dtype={args.dtype}", f"distributed.pipeline.pp_schedule={name}"]
+    if limit:
+        words.append(f"distributed.pipeline.search.memory_limit={limit}")
+    if merging:
+        words.append(f"distributed.pipeline.merge_accumulation={'true' if merging == 'together' else 'false'}")
+    chunks = CHUNKS.get(name, 2)
+    return words + ([f"model_parallel.virtual_pipeline_model_parallel_size={chunks}"] if chunks else []) + list(overrides)
 
 
 def plan(args, schedule, overrides):
     words = [f"{args.worker_dir}/automodel", "plan", *recipe(args, schedule, overrides), "--json"]
     return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-
-
-def table_of(schedule):
-    return ROOT / "runs" / f"bench_{schedule.replace(':', '_')}.csv"
-
-
-def search(args, schedule):
-    """Writes the table of `search` or `search:LIMIT` for the times that 1F1B's plan estimates."""
-    base = plan(args, "1F1B", args.overrides)
-    costs = table_of(schedule).with_suffix(".json")
-    costs.parent.mkdir(exist_ok=True)
-    costs.write_text(json.dumps(base))
-    limit = schedule.partition(":")[2]
-    subprocess.run([f"{args.worker_dir}/automodel", "schedule", "search", "--pp-size", str(args.pp), "--microbatches",
-                    str(base["pipeline"]["n_microbatches"]), "--costs", str(costs), "-o", str(table_of(schedule)),
-                    *(["--memory-limit", limit] if limit else [])], check=True, stdout=subprocess.DEVNULL)
 
 
 def start(args, schedule, folder, overrides=()):
@@ -165,13 +157,10 @@ def run(args, schedule, shares):
 
 def main():
     args = arguments()
-    schedules = ["1F1B"] + args.schedules.split(",")
+    schedules = [args.base] + args.schedules.split(",")
     shares = Shares(args.share, args.pp) if args.share else None
     share = f", {args.share} of a core per rank" if args.share else ""
     print(f"{args.dtype}, hidden {args.hidden}, pp {args.pp}{share}; {args.rounds} alternating rounds of {args.steps} steps")
-    for schedule in schedules:
-        if schedule.startswith("search"):
-            search(args, schedule)
     estimated = {schedule: plan(args, schedule, args.overrides)["time"]["step"] for schedule in schedules}
     memory = dict.fromkeys(schedules, 0)
     try:
@@ -185,12 +174,12 @@ def main():
     finally:
         if shares:
             shares.remove()
-    print("| schedule | ms per step | of 1F1B's | estimated | memory | rounds |")
+    print(f"| schedule | ms per step | of {args.base}'s | estimated | memory | rounds |")
     print("| --- | --- | --- | --- | --- | --- |")
     for schedule in schedules:
-        ratios = [each[schedule] / each["1F1B"] for each in rounds]
+        ratios = [each[schedule] / each[args.base] for each in rounds]
         print(f"| {schedule} | {statistics.median(each[schedule] for each in rounds):.1f} | {statistics.median(ratios):.3f} | "
-              f"{estimated[schedule] / estimated['1F1B']:.3f} | {memory[schedule]:.3g} | {', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))} |")
+              f"{estimated[schedule] / estimated[args.base]:.3f} | {memory[schedule]:.3g} | {', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))} |")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ TEST_CASE("a recognised file without --from is named with the command to use", "
   }
 }
 
-TEST_CASE("--diff prints what differs between two plans", "[cli]") {
+TEST_CASE("plan --diff prints what differs between two plans", "[cli]") {
   const TemporaryFolder folder;
   const std::string recipe =
       "device: cuda\nmodel: {config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: "
