@@ -64,4 +64,14 @@ TEST_CASE("a job's output is in its own log, and per rank on request", "[cli]") 
   CHECK(refused.err.find("help: leave --logs out") != std::string::npos);
 }
 
+TEST_CASE("a job that may restart once is supervised", "[cli]") {
+  const auto once = script("--max-restarts 1"), never = script("--max-restarts 0");
+  CHECK(once.code == 0);
+  CHECK(once.out.find(" --max-restarts 1 ") != std::string::npos);
+  CHECK(once.out.find("--start-with \"") != std::string::npos);
+  CHECK(once.out.find(" --overlap") != std::string::npos);
+  CHECK(never.code == 0);
+  CHECK(never.out.find("--start-with") == std::string::npos);
+}
+
 }  // namespace automodel

@@ -46,16 +46,18 @@ std::vector<at::Tensor> step(int threads, at::ScalarType type) {
   return results;
 }
 
-/// Norm, gate and loss alone: kernels of this program on every processor.
+/// Norms, gate and loss alone: kernels of this program on every processor.
 std::vector<at::Tensor> step_without_matmuls(int threads, at::ScalarType type) {
   at::set_num_threads(threads);
   at::manual_seed(4);
-  auto norm = parameter({kWidth}, type);
+  auto norm = parameter({kWidth}, type), second = parameter({kWidth}, type);
   const auto x = at::randn({2, kTokens, kWidth}).to(type).requires_grad_(true);
+  const auto delta = at::randn({2, kTokens, kWidth}).to(type).requires_grad_(true);
   const auto labels = at::arange(2 * kTokens, at::kLong).remainder(kWidth / 2).view({2, kTokens});
-  const auto loss = cross_entropy(gated(rms_norm(x, norm, 1e-6), Gate::kSilu), labels, 0.01);
+  const auto [sum, y] = add_rms_norm(rms_norm(x, norm, 1e-6), delta, second, 1e-6);
+  const auto loss = cross_entropy(gated(sum + y, Gate::kSilu), labels, 0.01);
   loss.backward();
-  return {loss.detach(), x.grad(), norm.grad};
+  return {loss.detach(), sum.detach(), y.detach(), x.grad(), delta.grad(), norm.grad, second.grad};
 }
 
 double difference(const at::Tensor& a, const at::Tensor& b) {

@@ -240,12 +240,14 @@ TO_ALL = {"clock jump": jump, "slow disk": slow_disk}
 
 def faults(soak, count, every, hosts):
     soak.prepare_faults()
-    start = soak.use_hosts() if hosts else ["--nproc-per-node", "2"]
+    start = soak.use_hosts() if hosts else []
     kinds = [*TO_A_RANK, *TO_ALL, *(["cut link"] if hosts else [])]
     deck = []  # faults to inject, so that all kinds occur equally often
-    struck, restarts, runs, worst, begin = collections.Counter(), 0, 0, 0.0, time.monotonic()
+    struck, meshes, restarts, runs, worst, begin = collections.Counter(), collections.Counter(), 0, 0, 0.0, time.monotonic()
     while sum(struck.values()) < count:
-        soak.start(*start, "--max-restarts", "1000", "--distributed", "{strategy: fsdp2}")
+        ranks, words = (2, ["--distributed", "{strategy: fsdp2}"]) if hosts else soak.chance.choice(MESHES[1:])
+        meshes[f"{ranks} ranks, {words[1]}"] += 1
+        soak.start(*(start or ["--nproc-per-node", str(ranks)]), "--max-restarts", "1000", *words)
         while soak.job.poll() is None:
             next_time = time.monotonic() + soak.chance.uniform(0.5, 1.5) * every
             before = soak.last_step()
@@ -277,6 +279,9 @@ def faults(soak, count, every, hosts):
     print("\n| fault | times |\n| --- | --- |")
     for kind, times in sorted(struck.items()):
         print(f"| {kind} | {times} |")
+    print()
+    for mesh, times in sorted(meshes.items()):
+        print(f"    {times:4} x {mesh}")
     print(f"\n{restarts} restarts, each with its cause; {runs} runs, losses at most {worst:.1e} from the undisturbed run's")
 
 
