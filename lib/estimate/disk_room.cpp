@@ -14,7 +14,7 @@ Diagnostics check_disk(const plan::TrainingPlan& plan, const config::CheckpointC
   const auto folder = nearest_folder(section.checkpoint_dir());
   const auto room = std::filesystem::space(folder, error);
   const double needed = saved_bytes(plan);
-  // File systems without a size, such as the kernel's own and some network ones, report 0 in all: nothing is known then.
+  // File systems without a size, such as the kernel's own and some network ones, report 0 in all.
   if (error || room.capacity == 0 || needed <= static_cast<double>(room.available)) return {};
   return {Diagnostic{"disk-space"}
               .says("a checkpoint takes {}, but the disk of '{}' has {} left", format_bytes(needed), folder.native(),
