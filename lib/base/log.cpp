@@ -68,9 +68,10 @@ void info(std::string_view message) {
   write(spdlog::level::info, "", message);
 }
 void warning(std::string_view message) {
-  // A diagnostic says itself that it is a warning: "recipe.yaml:3:1: warning[no-effect]: ...".
-  const bool says_so = message.find("warning[") != std::string_view::npos;
-  write(spdlog::level::warn, says_so ? "" : "warning: ", message);
+  write(spdlog::level::warn, "warning: ", message);
+}
+void warning(const Diagnostic& diagnostic) {
+  write(spdlog::level::warn, "", to_text(diagnostic, "warning"));
 }
 void error(std::string_view message) {
   write(spdlog::level::err, "error: ", message);

@@ -4,6 +4,8 @@
 #include <functional>
 #include <string_view>
 
+#include "base/diagnostic.h"
+
 namespace automodel::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
@@ -19,6 +21,8 @@ void set_listener(std::function<void(std::string_view message)> listener);
 void debug(std::string_view message);
 void info(std::string_view message);
 void warning(std::string_view message);
+/// A warning with its id, place and hint, as plans print it; the text says itself that it is a warning.
+void warning(const Diagnostic& diagnostic);
 void error(std::string_view message);
 
 }  // namespace automodel::log

@@ -48,7 +48,7 @@ bool BadRows::finish(Diagnostics& problems) {
     return false;
   }
   if (!quiet_) {
-    for (const auto& problem : first_) log::warning(to_text(problem, "warning"));
+    for (const auto& problem : first_) log::warning(problem);
     if (others > 0) log::warning(fmt::format("{}: {} further rows are left out", key_, others));
   }
   return true;

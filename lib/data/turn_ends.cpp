@@ -45,13 +45,12 @@ bool TurnEnds::is_end(std::int32_t id) const {
 
 void TurnEnds::finish(const DatasetContext& context) const {
   if (seen_ || ids_.empty() || context.quiet) return;
-  log::warning(to_text(
+  log::warning(
       Diagnostic{"no-end-of-turn"}
           .says("no row of {} has a label that ends a turn ({}): the model does not learn to stop", context.key, names_)
           .hint("let the chat template end the assistant's turns with such a token; 'automodel data' "
                 "shows what is learned")
-          .of(context.key),
-      "warning"));
+          .of(context.key));
 }
 
 }  // namespace automodel::data
