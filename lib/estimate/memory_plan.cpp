@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimate/state_bytes.h"
+#include "plan/costs.h"
 #include "plan/model_names.h"
 #include "plan/training_plan.h"
 
@@ -436,7 +437,9 @@ MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& requ
   }
   if (out.capacity) {
     const double most = out.peak();
-    out.fit = most > *out.capacity ? Fit::kDoesNotFit : most > 0.9 * *out.capacity ? Fit::kTight : Fit::kFits;
+    out.fit = most > *out.capacity                       ? Fit::kDoesNotFit
+              : most > plan::kTightShare * *out.capacity ? Fit::kTight
+                                                         : Fit::kFits;
   }
   return out;
 }

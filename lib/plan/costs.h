@@ -1,6 +1,7 @@
 // The interface through which planning decisions query time and memory estimates; implemented by lib/estimate.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,16 @@ namespace automodel::plan {
 
 struct TrainingPlan;
 
+/// Of a rank's capacity; a plan that needs more is tight.
+inline constexpr double kTightShare = 0.9;
+
 /// Peak bytes of every pipeline rank, and the capacity of one rank (empty if unknown).
 struct PeakMemory {
   std::vector<double> ranks = {};
   std::optional<double> capacity = {};
+  double heaviest() const { return *std::max_element(ranks.begin(), ranks.end()); }
+  /// What a plan may need without being tight; 0 if the capacity is unknown.
+  double usual() const { return kTightShare * capacity.value_or(0); }
 };
 
 /// Queried for a plan whose model, types, mesh and microbatches are already chosen.

@@ -26,7 +26,6 @@ namespace {
 
 // Above it, planning one table for a whole step would take longer than the instant in which a plan is due.
 constexpr std::int64_t kMostMergedPairs = 1 << 17;  // stages times microbatches
-constexpr double kUsual = 0.9;                      // of the device's memory, above which a plan counts as tight
 constexpr int kMostStages = 1 << 20;                // far above any model's layers
 
 constexpr const char* kSection = "distributed.pipeline";
@@ -89,8 +88,8 @@ class PipelinePlanning {
     std::optional<PipelinePlan> pipeline = {};
     BatchPlan batch = {};
     Located report;
-    double step = 0, memory = 0;
-    std::optional<double> capacity = {};
+    double step = 0;
+    PeakMemory memory = {};
   };
 
   /// Why `merge_accumulation: auto` need not try; empty if it does.
@@ -109,10 +108,8 @@ class PipelinePlanning {
     one.merge_ = merge;
     one.plan();
     if (out.report.ok() && plan_.pipeline) {
-      const auto memory = costs_.memory(plan_, recipe_.recipe);
       out.step = costs_.step(plan_, recipe_.recipe);
-      out.memory = *std::max_element(memory.ranks.begin(), memory.ranks.end());
-      out.capacity = memory.capacity;
+      out.memory = costs_.memory(plan_, recipe_.recipe);
     }
     out.pipeline = std::exchange(plan_.pipeline, std::nullopt);
     out.batch = std::exchange(plan_.batch, before);
@@ -123,13 +120,14 @@ class PipelinePlanning {
   void choose_merging() {
     auto apart = planned(false), merged = planned(true);
     const int steps = plan_.batch.runs;
-    const double room = std::max(apart.memory, kUsual * merged.capacity.value_or(0));
+    const bool both = merged.report.ok() && apart.report.ok();
     std::string reason;
     if (!merged.report.ok())
       reason = merged.report.problems().front().message;
-    else if (apart.report.ok() && merged.memory > room)
-      reason = fmt::format("together they need {}, apart {}", format_bytes(merged.memory), format_bytes(apart.memory));
-    else if (apart.report.ok() && merged.step > apart.step)
+    else if (both && merged.memory.heaviest() > std::max(apart.memory.heaviest(), merged.memory.usual()))
+      reason = fmt::format("together they need {}, apart {}", format_bytes(merged.memory.heaviest()),
+                           format_bytes(apart.memory.heaviest()));
+    else if (both && merged.step > apart.step)
       reason =
           fmt::format("together a step takes {}, apart {}", format_seconds(merged.step), format_seconds(apart.step));
     auto& chosen = reason.empty() ? merged : apart;
@@ -198,7 +196,7 @@ class PipelinePlanning {
       if (free) one.stages_per_rank_ = per_rank;
       std::optional<FoundSchedule> found;
       if (one.build()) found = fastest_schedule(plan_, recipe_, costs_, report);
-      if (found ? !best || found->better_than(*best) : !said) {
+      if (found ? !best || found->needs.better_than(best->needs) : !said) {
         said = std::move(report);
         if (found) best = std::move(found);
       }
@@ -485,7 +483,7 @@ class PipelinePlanning {
       fqns_ = stage_fqns(names, ranges);
       describe_stages();
       const auto memory = costs_.memory(plan_, recipe_.recipe);
-      const double largest = *std::max_element(memory.ranks.begin(), memory.ranks.end());
+      const double largest = memory.heaviest();
       if (!memory.capacity || largest <= *memory.capacity) return;
       if (largest < bytes) {
         bytes = largest;

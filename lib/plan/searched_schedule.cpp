@@ -13,7 +13,6 @@ namespace {
 
 constexpr const char* kLimitKey = "distributed.pipeline.search.memory_limit";
 constexpr int kRounds = 3;
-constexpr double kTight = 0.9;  // of the device's memory, as the estimate calls it
 
 class Search {
  public:
@@ -23,27 +22,30 @@ class Search {
   std::optional<FoundSchedule> run() {
     const auto wanted = wanted_limit();
     if (!report_.ok()) return std::nullopt;
-    const auto capacity = costs_.memory(plan_, recipe_.recipe).capacity;
+    const double usual = costs_.memory(plan_, recipe_.recipe).usual();
     auto weighed = costs_.pipeline(plan_, recipe_.recipe);
     try_named_schedules();
-    double limit = wanted.value_or(capacity.value_or(0) * kTight);
+    double limit = wanted.value_or(usual);
     if (limit == 0) limit = fastest_named().memory;
-    const double least = least_memory(weighed);
+    const auto& placement = plan_.pipeline->schedule.placement;
+    double least = 0;
+    for (int rank = 0; rank < placement.ranks(); ++rank)
+      least = std::max(least, schedule::least_memory(weighed, placement, rank));
     // The estimate knows more than the search: buffers depend on the order, and the peak may be at another moment. What
     // it finds too much is taken off the limit.
     weighed.memory = std::max(limit, least);
     for (int round = 0; round < kRounds; ++round) {
       if (!find(weighed)) break;
-      const double excess = tried_.back().memory - limit;
+      const double excess = tried_.back().needs.memory - limit;
       if (excess <= 0 || *weighed.memory <= least) break;
       weighed.memory = std::max(*weighed.memory - excess, least);
     }
     auto out = best(limit);
-    if (out.fits || !wanted) return out;
+    if (out.needs.fits || !wanted) return out;
     report_.refuse("schedule-memory-limit", kLimitKey)
         .says("no order was found that keeps a memory_limit of {}: the heaviest rank needs {}", format_bytes(limit),
-              format_bytes(out.memory))
-        .hint("at least {}, or more pipeline ranks", format_bytes(out.memory));
+              format_bytes(out.needs.memory))
+        .hint("at least {}, or more pipeline ranks", format_bytes(out.needs.memory));
     return std::nullopt;
   }
 
@@ -74,18 +76,6 @@ class Search {
     return true;
   }
 
-  /// Below this limit not even one microbatch at a time passes the heaviest rank.
-  double least_memory(const schedule::PipelineCosts& weighed) const {
-    double most = 0;
-    const auto& placement = plan_.pipeline->schedule.placement;
-    for (int rank = 0; rank < placement.ranks(); ++rank) {
-      double needed = weighed.standing[static_cast<std::size_t>(rank)];
-      for (const auto stage : placement.stages_of(rank)) needed += weighed.activation[stage.at()];
-      most = std::max(most, needed);
-    }
-    return most;
-  }
-
   /// Tables that have a name count as found: where times are even, one of them is the best there is.
   void try_named_schedules() {
     const auto& made = plan_.pipeline->schedule;
@@ -103,31 +93,25 @@ class Search {
   void consider(schedule::PipelineSchedule made) {
     AUTOMODEL_CHECK(made.ok(), to_text(made.problems));
     plan_.pipeline->schedule = std::move(made);
-    const auto memory = costs_.memory(plan_, recipe_.recipe).ranks;
-    tried_.push_back({plan_.pipeline->schedule, costs_.step(plan_, recipe_.recipe),
-                      *std::max_element(memory.begin(), memory.end())});
+    tried_.push_back({plan_.pipeline->schedule,
+                      {costs_.step(plan_, recipe_.recipe), costs_.memory(plan_, recipe_.recipe).heaviest()}});
   }
 
   struct Tried {
     schedule::PipelineSchedule schedule = {};
-    double step = 0;
-    double memory = 0;
+    ScheduleNeeds needs = {};
   };
 
-  const Tried& fastest_named() const {
-    return *std::min_element(tried_.begin(), tried_.end(),
-                             [](const Tried& a, const Tried& b) { return a.step < b.step; });
+  const ScheduleNeeds& fastest_named() const {
+    return std::ranges::min_element(tried_, {}, [](const Tried& each) { return each.needs.step; })->needs;
   }
 
   FoundSchedule best(double limit) {
-    std::optional<FoundSchedule> out;
-    for (auto& each : tried_) {
-      FoundSchedule found{*plan_.pipeline, each.step, each.memory, each.memory <= limit};
-      if (out && !found.better_than(*out)) continue;
-      found.pipeline.schedule = std::move(each.schedule);
-      out = std::move(found);
-    }
-    return std::move(*out);
+    for (auto& each : tried_) each.needs.fits = each.needs.memory <= limit;
+    const auto best =
+        std::ranges::min_element(tried_, [](const Tried& a, const Tried& b) { return a.needs.better_than(b.needs); });
+    plan_.pipeline->schedule = std::move(best->schedule);
+    return {*plan_.pipeline, best->needs};
   }
 
   TrainingPlan& plan_;

@@ -8,17 +8,22 @@
 
 namespace automodel::plan {
 
-/// A pipeline with the order that was found, and what the plan needs with it.
-struct FoundSchedule {
-  PipelinePlan pipeline = {};
+/// What a plan needs with a schedule.
+struct ScheduleNeeds {
   double step = 0;    ///< seconds
   double memory = 0;  ///< peak bytes of the heaviest rank
   bool fits = true;   ///< in the limit
 
-  bool better_than(const FoundSchedule& other) const {
+  bool better_than(const ScheduleNeeds& other) const {
     if (fits != other.fits) return fits;
     return fits ? step < other.step : memory < other.memory;
   }
+};
+
+/// A pipeline with the order that was found.
+struct FoundSchedule {
+  PipelinePlan pipeline = {};
+  ScheduleNeeds needs = {};
 };
 
 /// For the stages and the placement of the plan's pipeline, whose order only matters as one that is possible. The limit

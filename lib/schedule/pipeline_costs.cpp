@@ -205,6 +205,12 @@ PipelineCosts even_costs(int stages) {
   return {ones, ones, ones, ones, ones};
 }
 
+double least_memory(const PipelineCosts& costs, const Placement& placement, int rank) {
+  double needed = costs.standing.empty() ? 0 : costs.standing[static_cast<std::size_t>(rank)];
+  for (const Stage stage : placement.stages_of(rank)) needed += costs.activation[stage.at()];
+  return needed;
+}
+
 Diagnostics check_costs(const PipelineCosts& costs, const Placement& placement) {
   const auto stages = static_cast<std::size_t>(placement.stages());
   Diagnostics problems = check_numbers(costs, stages);
@@ -220,8 +226,7 @@ Diagnostics check_costs(const PipelineCosts& costs, const Placement& placement) 
   if (time <= 0) problems.push_back(bad_costs("no stage takes any time", "give at least one stage a positive time"));
   if (!costs.memory || !problems.empty()) return problems;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
-    double needed = costs.standing.empty() ? 0 : costs.standing[static_cast<std::size_t>(rank)];
-    for (const Stage stage : placement.stages_of(rank)) needed += costs.activation[stage.at()];
+    const double needed = least_memory(costs, placement, rank);
     if (*costs.memory >= needed) continue;
     problems.add("schedule-memory-limit")
         .says("a limit of {} is less than one microbatch needs on rank {}: {}", *costs.memory, rank, needed)

@@ -26,6 +26,9 @@ PipelineCosts even_costs(int stages);
 /// times zero; `kept` within `activation`), "schedule-memory-limit" (less than one microbatch needs on some rank).
 Diagnostics check_costs(const PipelineCosts& costs, const Placement& placement);
 
+/// What one microbatch needs on a rank, with what that holds anyway: below this there is no table.
+double least_memory(const PipelineCosts& costs, const Placement& placement, int rank);
+
 /// Costs in whole units. Decimal fractions of up to six places are exact; other times are rounded to a millionth of
 /// the largest. Memory is exact to 1e-9 of the limit.
 struct ScaledWorkload {
