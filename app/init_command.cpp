@@ -11,6 +11,7 @@
 #include "base/shell_word.h"
 #include "base/spelling.h"
 #include "commands.h"
+#include "config/value.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -36,9 +37,7 @@ constexpr const char* kSmallModel = R"(model:
 
 /// A YAML scalar that is read back as `text`.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
-  return out + "\"";
+  return config::to_json(config::Value(text));
 }
 
 std::string model_section(const Options& options) {

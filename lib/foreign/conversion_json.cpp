@@ -6,19 +6,12 @@
 namespace automodel::foreign {
 namespace {
 
-template <class T>
-void member(JsonWriter& json, std::string_view name, const Setting<T>& setting) {
+/// Of a Setting or a std::optional: null if it holds nothing.
+template <class Optional>
+void member(JsonWriter& json, std::string_view name, const Optional& item) {
   json.key(name);
-  if (setting)
-    json.value(*setting);
-  else
-    json.value(nullptr);
-}
-
-void member(JsonWriter& json, std::string_view name, const std::optional<std::int64_t>& number) {
-  json.key(name);
-  if (number)
-    json.value(*number);
+  if (item)
+    json.value(*item);
   else
     json.value(nullptr);
 }
