@@ -38,6 +38,12 @@ constexpr auto kSections = std::to_array<PageSection>({
         "For a folder that the recipe or the command line names as a model, the exit code is 2; it is 13 where a run "
         "reads or writes a checkpoint.",
         ExitCode::kBadInput, "missing-weights"},
+    PageSection{
+        2, "Gradients of another trainer",
+        "`automodel verify --against` also uses the ids of weights (`weights-missing`, `weights-unexpected`, "
+        "`weights-shape`, `safetensors-...`) for the gradients in a dump, and `token-out-of-range` for its batch; "
+        "the place names the file.",
+        ExitCode::kBadInput, "dump-meta"},
     PageSection{2, "The machine and the job",
                 "The job's last line on standard error is `rank R: CAUSE` from the first rank that failed.",
                 ExitCode::kBadInput, "cannot-start"},
@@ -486,6 +492,19 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "The message and the exit code are those of that run."},
     {"optimizer-differs", ExitCode::kCheckpoint, "The checkpoint was saved with another optimizer.",
      "Use that optimizer, or start from the checkpoint's weights."},
+    {"dump-meta", ExitCode::kBadInput,
+     "`automodel verify --against DIR`: `DIR/meta.json` is not JSON, has no finite number `loss`, or a `reduction` "
+     "other "
+     "than `mean` and `sum`.",
+     "`{\"loss\": 4.158}`; `reduction` is `mean`, over the label tokens of the batch, where it is absent."},
+    {"dump-batch", ExitCode::kBadInput,
+     "A tensor of `DIR/batch.safetensors` is missing, unknown, of another shape or type than it should be, or has "
+     "values "
+     "that transformers gives no meaning.",
+     "`input_ids` and `labels` are whole numbers [rows, tokens], so are `attention_mask` (0 or 1) and `position_ids` "
+     "where they are given; labels stand under their own token, -100 is not counted."},
+    {"dump-not-finite", ExitCode::kBadInput, "A gradient in `DIR/gradients.safetensors` is infinite or not a number.",
+     "Save the gradients of a step whose loss is finite, before they are clipped or unscaled."},
     {"cannot-start", ExitCode::kEnvironment, "`automodel-worker` or `mpirun` cannot be started.",
      "`automodel-worker` is installed beside `automodel`; `AUTOMODEL_WORKER` names another place."},
     {"folder-in-use", ExitCode::kEnvironment,

@@ -107,7 +107,7 @@ void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std
 }  // namespace
 
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
-                          Diagnostics& problems) {
+                          Diagnostics& problems, WantedWeights wanted) {
   WeightPlaces places;
   std::set<const TensorInfo*> used;
   std::vector<std::string> missing, unexpected, misshaped, quantized;
@@ -121,7 +121,7 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
       chosen = std::move(candidate);
     }
     if (!stored) {
-      missing.push_back(parameter.fqn);
+      if (parameter.trainable || wanted == WantedWeights::kAll) missing.push_back(parameter.fqn);
       continue;
     }
     used.insert(stored.info);

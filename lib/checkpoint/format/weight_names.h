@@ -10,6 +10,7 @@
 // multi-token prediction.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -31,10 +32,13 @@ struct WeightPlace {
 /// Keyed by FQN as in arch::parameters; excludes a tied head.
 using WeightPlaces = std::unordered_map<std::string, WeightPlace>;
 
+/// Which parameters must be there: of a model all, of gradients those that are trained and no buffers.
+enum class WantedWeights : std::uint8_t { kAll, kTrainable };
+
 /// Locates every parameter. Problems (all are reported, each listing at most twenty names): weights-missing,
 /// weights-unexpected, weights-shape, weights-quantized.
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
-                          Diagnostics& problems);
+                          Diagnostics& problems, WantedWeights wanted = WantedWeights::kAll);
 
 /// Whether a model with tied head and embedding has a separate head with different values in this folder; transformers
 /// 5 does not tie them in that case. Reads both tensors if both are present.
