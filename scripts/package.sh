@@ -54,6 +54,9 @@ take_object() {
   cmake -D FILE="$stage/libexec/$1" -D RPATH="$2" -P scripts/package/set_rpath.cmake
 }
 
+# mpirun listens on the loopback interface.
+take_object automodel-loopback.so "$rpath"
+
 # Tables (Parquet, Arrow) are read by a library that is loaded on demand; Arrow itself comes from PyPI.
 requirements=()
 if [ -e "$build/bin/automodel-table.so" ]; then

@@ -48,12 +48,30 @@ void let_threads_sleep() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", kSpins, 0);
 }
 
+constexpr const char* kPreload = "LD_PRELOAD";
+
+/// The library that makes mpirun listen on the loopback interface: next to the program, or where `cmake --install` puts
+/// it. Empty if it is in neither place.
+std::string loopback_library() {
+  constexpr const char* kFile = "automodel-loopback.so";
+  std::error_code error;
+  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& path : {folder / kFile, folder.parent_path() / "lib" / "automodel" / kFile})
+    if (fs::exists(path, error)) return path.native();
+  return {};
+}
+
 /// Ranks of one host exchange messages through shared memory. Open MPI would still have each of them listen for TCP on
-/// every interface (whatever btl_tcp_if_include says), or on a network card through libfabric. What the user has set
-/// stays.
-void listen_nowhere() {
+/// every interface (whatever btl_tcp_if_include says), or on a network card through libfabric; and mpirun itself for
+/// daemons of other hosts. What the user has set stays.
+void listen_on_loopback(bool mpirun) {
   setenv("OMPI_MCA_pml", "ob1", 0);
   setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
+  auto library = loopback_library();
+  if (!mpirun || library.empty()) return;
+  if (const char* before = std::getenv(kPreload); before != nullptr && *before != '\0')
+    library += ":" + std::string(before);
+  setenv(kPreload, library.c_str(), 1);
 }
 
 /// Replaces this process; returns an exit code only on failure.
@@ -276,6 +294,10 @@ std::vector<std::string> rank_words(const RankJob& job, const std::string& worke
     words = {"mpirun", "-np", std::to_string(job.ranks), "--bind-to", "none"};
     if (job.ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
     if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+    if (!loopback_library().empty()) {  // it is for mpirun alone: ranks get the user's own value
+      const char* before = std::getenv(kPreload);
+      words.insert(words.end(), {"-x", std::string(kPreload) + "=" + (before == nullptr ? "" : before)});
+    }
   }
   words.push_back(worker);
   if (job.start_deadline.count() > 0) words.emplace_back(kTellsStart);
@@ -318,7 +340,7 @@ RankRun run_job(const RankJob& job, StderrTail* tail) {
     setenv(metrics::kTerminalVariable, std::to_string(size.ws_col).c_str(), 1);
   if (tail != nullptr) tail->become_stderr();
   const bool own = job.starter.empty();
-  if (own) listen_nowhere();
+  if (own) listen_on_loopback(job.ranks > 1);
   _exit(become(words, own && job.ranks > 1
                           ? "install Open MPI (scripts/install_dependencies.sh does), or run without --nproc-per-node"
                       : own ? kWorkerHint
