@@ -27,7 +27,10 @@ void list_origins(const config::Value& value, const std::string& path, const con
     return;
   }
   const auto* origin = origins.find(path);
-  std::string where = "default";
+  // The one section whose defaults depend on the device (see choose_types in lib/plan/type_choice.cpp).
+  std::string where = path.starts_with("distributed.mp_policy.") && origins.find("distributed.mp_policy") == nullptr
+                          ? "default on cuda; on a cpu the model's own dtype"
+                          : "default";
   if (origin != nullptr)
     where = origin->where.line > 0 ? fmt::format("{}:{}", origin->where.file, origin->where.line) : origin->where.file;
   visit(path, value, where);

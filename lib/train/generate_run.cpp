@@ -190,9 +190,16 @@ class GenerateRun {
     generate(prompt, encode(render(messages), false));
   }
 
-  /// What a model says reaches a terminal without control characters; a file or pipe gets every byte.
-  static void show(const std::string& text) {
-    const auto shown = isatty(STDOUT_FILENO) != 0 ? printable_lines(text) : text;
+  /// What a model says reaches a terminal without control characters, and without the blank lines at its end: a base
+  /// model fills what is left of --max-new-tokens with them. A file or pipe gets every byte.
+  void show(const std::string& text) {
+    auto shown = text;
+    if (isatty(STDOUT_FILENO) != 0) {
+      shown = blank_ + text;
+      const auto end = shown.find_last_not_of(" \t\r\n") + 1;  // 0 where all is blank
+      blank_ = shown.substr(end);
+      shown = printable_lines(shown.substr(0, end));
+    }
     std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   }
@@ -228,7 +235,10 @@ class GenerateRun {
     out.text = stream.text();
     out.ended = std::find(options.ends.begin(), options.ends.end(), out.ids.back()) != options.ends.end();
     if (prints) {
-      show(rest + "\n");
+      show(rest);
+      blank_.clear();
+      std::fputs("\n", stdout);
+      std::fflush(stdout);
       say(out, options.tokens < options_.tokens);
     }
     answers_.push_back(std::move(out));
@@ -277,6 +287,7 @@ class GenerateRun {
   std::unique_ptr<Generator> generator_;
   GenerateOptions options_ = {};
   std::vector<Answer> answers_ = {};
+  std::string blank_ = {};  ///< not shown yet: shown if more text follows
 };
 
 }  // namespace

@@ -631,6 +631,12 @@ TEST_CASE("a valid recipe is planned, in text and as one JSON document", "[cli]"
   const auto config = test::run_program(folder, "config r.yaml optimizer.lr=0.5");
   CHECK(config.out.find("optimizer.lr: 0.5  # command line (optimizer.lr=0.5)\n") != std::string::npos);
   CHECK(config.out.find("distributed.pp_size: 2  # r.yaml:4\n") != std::string::npos);
+  // On a CPU a model computes in its own dtype unless the recipe has a policy.
+  const std::string sharded = "config r.yaml --distributed.strategy fsdp2";
+  CHECK(test::run_program(folder, sharded).out.find("mp_policy.param_dtype: \"bfloat16\"  # default on cuda; ") !=
+        std::string::npos);
+  const auto policy = test::run_program(folder, sharded + " --distributed.mp_policy.reduce_dtype float32");
+  CHECK(policy.out.find("distributed.mp_policy.param_dtype: null  # default\n") != std::string::npos);
   CHECK(nlohmann::json::parse(test::run_program(folder, "schema").out)["properties"].contains("model"));
   for (const auto* shell : {"bash", "zsh", "fish"})
     CHECK(test::run_program(folder, std::string("completion ") + shell).out.find("distributed.pp_size") !=
