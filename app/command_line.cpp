@@ -293,6 +293,13 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     sub.add_option("-o,--output", options.output, "Output file (default: RUN/report.html)")->type_name("FILE.html");
   }
+  if (command.takes & kStudio) {
+    sub.add_option("RECIPE", options.folders,
+                   "Recipes, or folders above them; nothing else is read (default: a recipe to begin with)")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    sub.add_option("--port", options.port, "Port on 127.0.0.1 (default: a free one)")->check(whole_number(1, 65535));
+    sub.add_flag("--no-open", options.no_open, "Do not open the page in a browser");
+  }
   if (command.takes & kSchedule) add_schedule_options(sub, options);
   if (command.takes & kGenerate) add_generate_options(sub, options);
   if (command.takes & kTokenizer) {

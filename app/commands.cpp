@@ -66,19 +66,6 @@ int run_schema(const Options& options) {
   return code(ExitCode::kOk);
 }
 
-/// The values that the recipe's own declarations list, plus names from other tables.
-std::vector<launch::CompletedKey> completed_values() {
-  std::vector<launch::CompletedKey> out;
-  for (auto& each : config::recipe_values()) out.push_back({std::move(each.key), std::move(each.values)});
-  launch::CompletedKey schedules{"distributed.pipeline.pp_schedule", {}}, families{"model.config.model_type", {}};
-  for (const auto& each : schedule::generators())
-    if (each.generate != nullptr) schedules.values.emplace_back(each.name);
-  for (const auto name : arch::family_names()) families.values.emplace_back(name);
-  out.push_back(std::move(schedules));
-  out.push_back(std::move(families));
-  return out;
-}
-
 int run_completion(const Options& options) {
   auto keys = config::recipe_keys();
   keys.emplace_back("model.config.model_type");
@@ -132,6 +119,9 @@ constexpr std::array kCommands = {
     Command{"report", "report RUN... [-o FILE.html]",
             "Write one HTML page about a run, or comparing several: curves, timelines, events, recipe", kReport,
             run_report},
+    Command{"studio", "studio [RECIPE...] [--port N] [--no-open]",
+            "Serve a page for this machine only: change a recipe and see its plan follow, search, compare", kStudio,
+            run_studio},
     Command{"checkpoint", "checkpoint ls|verify|export DIR [OUTPUT]", "List, verify or export checkpoints",
             kCheckpoint | kJson, run_checkpoint},
     Command{"schema", "schema [--markdown | --plan | --errors]", "Print the JSON Schema of recipes, for editors",
@@ -143,6 +133,18 @@ constexpr std::array kCommands = {
 };
 
 }  // namespace
+
+std::vector<launch::CompletedKey> completed_values() {
+  std::vector<launch::CompletedKey> out;
+  for (auto& each : config::recipe_values()) out.push_back({std::move(each.key), std::move(each.values)});
+  launch::CompletedKey schedules{"distributed.pipeline.pp_schedule", {}}, families{"model.config.model_type", {}};
+  for (const auto& each : schedule::generators())
+    if (each.generate != nullptr) schedules.values.emplace_back(each.name);
+  for (const auto name : arch::family_names()) families.values.emplace_back(name);
+  out.push_back(std::move(schedules));
+  out.push_back(std::move(families));
+  return out;
+}
 
 std::span<const Command> commands() {
   return kCommands;

@@ -29,6 +29,7 @@ enum Takes : unsigned {
   kThreads = 1u << 16,     ///< --nproc-per-node, of a command whose ranks are threads
   kSchedule = 1u << 17,    ///< NAME|FILE|search, --pp-size, --microbatches, --costs, ...
   kInit = 1u << 18,        ///< pretrain|sft|lora, --model, --data, -o
+  kStudio = 1u << 19,      ///< RECIPE|RUN..., --port, --no-open
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -42,6 +43,9 @@ struct Command {
 
 std::span<const Command> commands();
 
+/// The values that the recipe's own declarations list, plus names from other tables.
+std::vector<launch::CompletedKey> completed_values();
+
 // Commands implemented in their own files.
 int run_train(const Options& options);
 int run_plan(const Options& options);
@@ -49,6 +53,7 @@ int run_slurm(const Options& options);
 int run_doctor(const Options& options);
 int run_generate(const Options& options);
 int run_report(const Options& options);
+int run_studio(const Options& options);
 int run_init(const Options& options);
 int run_data(const Options& options);
 int run_schedule(const Options& options);

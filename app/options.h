@@ -64,7 +64,9 @@ struct Options {
   std::string dtype = {};
   std::string base = {};  ///< base model of adapters
   bool merge = false;
-  std::vector<std::string> folders = {};  ///< of runs
+  std::vector<std::string> folders = {};  ///< of runs; of `studio`, recipes too
+  int port = 0;                           ///< 0: a free one
+  bool no_open = false;                   ///< do not start a browser
   // `schedule`.
   std::string schedule = {};  ///< name, file or "search"
   std::optional<int> pipeline_ranks = {}, microbatches = {}, stages_per_rank = {};

@@ -4,24 +4,19 @@
 
 #include <fmt/format.h>
 
-#include "base/bytes.h"
 #include "base/error.h"
-#include "base/processor.h"
 #include "commands.h"
 #include "compare_schedules.h"
-#include "estimate/disk_room.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/past_runs.h"
 #include "estimate/search.h"
 #include "failures.h"
 #include "from_option.h"
 #include "launch/train_command.h"
-#include "preflight/preflight.h"
+#include "plan_document.h"
 #include "report.h"
 #include "report/plan_diff.h"
-#include "report/plan_json.h"
 #include "report/plan_text.h"
-#include "schedule/chrome_trace.h"
 #include "schedule/timeline_svg.h"
 
 namespace automodel::app {
@@ -37,47 +32,6 @@ Options with_keys(Options options) {
     options.model.clear();
   }
   return options;
-}
-
-/// Whether model and data are on another machine, as with a model that only the catalogue knows.
-bool is_elsewhere(const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded) {
-  const auto& model = loaded.recipe.model();
-  return !plan.model || (model && model->pretrained_model_name_or_path() && plan.model->folder.empty());
-}
-
-/// What a run of the plan would reject before its first step.
-Diagnostics check_files(const Options& options, const estimate::EstimatedPlan& plan,
-                        const config::LoadedRecipe& loaded) {
-  return options.no_files || is_elsewhere(plan, loaded) ? Diagnostics{} : preflight::check_files(loaded, plan);
-}
-
-/// The plan; where only the data tells how long rows are, and it can be read in passing, for its longest row.
-estimate::PlanResult plan_with_data(const Options& options, const config::LoadedRecipe& loaded,
-                                    estimate::PlanRequest request) {
-  auto result = estimate::make_plan(loaded, request);
-  if (!result.plan || result.plan->batch.length > 0 || options.no_files || is_elsewhere(*result.plan, loaded))
-    return result;
-  request.longest_row = preflight::longest_row(loaded, *result.plan);
-  return request.longest_row ? estimate::make_plan(loaded, request) : std::move(result);
-}
-
-/// Explains why a plan does not fit, if so.
-Diagnostics check_fit(const estimate::EstimatedPlan& plan) {
-  if (!plan.estimate) return {};
-  const auto& memory = plan.estimate->memory;
-  const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
-  if (memory.fit == estimate::Fit::kUnknown)
-    return {Diagnostic{"memory-unknown"}
-                .says("the memory of the device is not known")
-                .hint("give '--memory 80GiB' or hardware.profile")
-                .of("hardware.memory")};
-  if (memory.fit != estimate::Fit::kDoesNotFit) return {};
-  return {{"does-not-fit",
-           fmt::format("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank,
-                       format_bytes(rank.most().total()), estimate::name_of(rank.peak), format_bytes(*memory.capacity)),
-           "'automodel plan RECIPE --search' finds plans that fit",
-           {},
-           "hardware.memory"}};
 }
 
 /// What does not prevent a plan, but a run.
@@ -214,47 +168,33 @@ int run_plan(const Options& given) {
     if (const int failed = calibrate(options, &loaded); failed != 0) return failed;
     if (!options.json) err(estimate::to_text(estimate::own_calibration(estimate::machine_name())));
   }
-  const auto calibration = estimate::parse_calibration(estimate::calibration_text());
-  const estimate::PlanRequest request{.world_size = options.world_size,
-                                      .training = false,
-                                      .cuda_available = launch::cuda_present(),
-                                      .ranks_per_node = options.gpus_per_node,
-                                      .calibration = calibration ? &*calibration : nullptr,
-                                      .bfloat16 = processor().bfloat16};
+  const PlanningMachine machine(options);
+  const auto& request = machine.request();
   if (options.failures) return plan_failures(options, loaded, request);
   if (options.compare_schedules) return compare_schedules(options, loaded, request);
   if (options.search) return run_search(options, loaded, request);
-  auto result = plan_with_data(options, loaded, request);
+  auto result = plan_of(options, loaded, request);
   if (!result.plan) return refuse(result.problems, loaded, options.json, source.json);
-  // A plan for GPUs on a machine without any, or of another trainer's file, is for a run on another machine.
-  if (!options.no_files && options.from.empty() && (!result.plan->cuda || launch::cuda_present()))
-    for (auto& lacking : estimate::check_disk(*result.plan, loaded.recipe.checkpoint()))
-      result.plan->warnings.push_back(lacking.at(loaded.origins.nearest(lacking.key)));
   const auto& plan = *result.plan;
   if (!options.diff.empty()) return print_diff(options, loaded, plan, request);
-  const auto format = options.actions == "compute"   ? report::ActionFormat::kCompute
-                      : options.actions == "lowered" ? report::ActionFormat::kLowered
-                                                     : report::ActionFormat::kNone;
   if (plan.pipeline && !options.timeline.empty()) write_file(options.timeline, draw(plan));
-  if (plan.pipeline && !options.trace.empty())
-    write_file(options.trace,
-               schedule::chrome_trace(plan.estimate ? plan.estimate->time.timeline : plan.pipeline->timeline,
-                                      plan.pipeline->name));
-  if (!options.json) err(to_text(plan.warnings, "warning"));
-  if (!options.json) err(to_text(untrainable(loaded), "warning"));
-  const auto unfit = options.require_fit ? check_fit(plan) : Diagnostics{};
-  if (!unfit.empty() && options.json) return refuse(unfit, loaded, true, source.json);
-  const auto missing = check_files(options, plan, loaded);
-  if (!missing.empty() && options.json) return refuse(missing, loaded, true, source.json);
+  if (plan.pipeline && !options.trace.empty()) write_file(options.trace, trace_of(plan));
+  if (options.json) {
+    const auto document = plan_document(options, plan, loaded, source.json);
+    out(document.text);
+    return document.exit;
+  }
+  err(to_text(plan.warnings, "warning"));
+  err(to_text(untrainable(loaded), "warning"));
+  const auto unfit = check_fit(options, plan), missing = check_files(options, plan, loaded);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
-  options.json ? out(report::to_json(plan, format, source.json) + "\n") : say(report::to_text(plan, format, detail));
-  if (!options.json && !options.verbose && plan.estimate)
+  say(report::to_text(plan, action_format(options), detail));
+  if (!options.verbose && plan.estimate)
     say(fmt::format("more      {}--verbose: memory by rank and phase, FLOPs, traffic\n",
                     options.world_size || loaded.recipe.distributed->dp_size()
                         ? ""
                         : "--world-size N: more ranks than the recipe's sizes need; "));
-  if (!options.json && !options.no_files && is_elsewhere(plan, loaded))
-    say("files     not checked: the model is not on this machine\n");
+  if (!options.no_files && is_elsewhere(plan, loaded)) say("files     not checked: the model is not on this machine\n");
   if (!missing.empty()) return refuse(missing, loaded, false);
   return unfit.empty() ? code(ExitCode::kOk) : refuse(unfit, loaded, false);
 }

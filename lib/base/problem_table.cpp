@@ -505,8 +505,12 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "where they are given; labels stand under their own token, -100 is not counted."},
     {"dump-not-finite", ExitCode::kBadInput, "A gradient in `DIR/gradients.safetensors` is infinite or not a number.",
      "Save the gradients of a step whose loss is finite, before they are clipped or unscaled."},
-    {"cannot-start", ExitCode::kEnvironment, "`automodel-worker` or `mpirun` cannot be started.",
-     "`automodel-worker` is installed beside `automodel`; `AUTOMODEL_WORKER` names another place."},
+    {"cannot-start", ExitCode::kEnvironment,
+     "`automodel-worker` or `mpirun` cannot be started, or `studio` cannot "
+     "listen on its port.",
+     "`automodel-worker` is installed beside `automodel`; `AUTOMODEL_WORKER` names another place. For `studio` give "
+     "another `--port`, or "
+     "none."},
     {"folder-in-use", ExitCode::kEnvironment,
      "Another process on this host trains into the same `checkpoint.checkpoint_dir`: two runs would mix their records "
      "and delete each other's half-written checkpoints. A run of another host that holds it is a warning, for that "

@@ -9,9 +9,11 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "base/version.h"
 #include "report/chart.h"
 #include "report/html.h"
+#include "report/page_parts.h"
 
 namespace automodel::report {
 namespace {
@@ -263,7 +265,32 @@ std::string recipes(const RunFiles& run) {
   return out + "<details><summary>All keys at the first start</summary><pre>" + escaped(keys) + "</pre></details>\n";
 }
 
+std::string_view part(std::string_view name) {
+  const auto parts = page_parts();
+  const auto found = std::ranges::find(parts, name, &PagePart::name);
+  AUTOMODEL_CHECK(found != parts.end(), "lib/report/CMakeLists.txt lacks a part of a page");
+  return found->text;
+}
+
+/// JSON within a script: "<" can only be part of a string, where the escape means the same.
+std::string in_script(std::string_view json) {
+  std::string out;
+  for (const char c : json) c == '<' ? out += "\\u003c" : out += c;
+  return out;
+}
+
 }  // namespace
+
+std::string to_html(const DrawnPage& page) {
+  const auto nonce = page.nonce.empty() ? "" : fmt::format(" nonce=\"{}\"", page.nonce);
+  std::string script = fmt::format("const boot = {};\n", in_script(page.data));
+  for (const auto& name : page.scripts) script += part(name);
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>{}</title><style{}>{}</style></head><body>\n"
+      "<noscript>This page is drawn by its script.</noscript>\n<script{}>{}{}();</script></body></html>\n",
+      escaped(page.title), nonce, part("style.css"), nonce, script, page.start);
+}
 
 std::string to_page(const std::vector<RunFiles>& runs) {
   std::string names;

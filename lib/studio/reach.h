@@ -1,0 +1,27 @@
+// Which files a request may make the program read.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/value.h"
+
+namespace automodel::studio {
+
+/// What the command line names, and what lies below it. Symbolic links count as the place that they lead to.
+class Reach {
+ public:
+  /// Names that do not exist are passed over.
+  explicit Reach(const std::vector<std::string>& named);
+  bool holds(const std::filesystem::path& path) const;
+  /// The first text in an override's value that may name a file which is not held: an absolute path, one through a home
+  /// or parent folder, an environment variable, a name or pattern of files beside `recipe` or in the working directory.
+  /// Empty if there is none.
+  std::string stray_text(const config::Value& value, const std::filesystem::path& recipe) const;
+
+ private:
+  std::vector<std::filesystem::path> roots_;
+};
+
+}  // namespace automodel::studio
