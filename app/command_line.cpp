@@ -263,6 +263,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->check(one_of({"compute", "lowered"}));
     sub.add_option("--timeline", options.timeline, "Write the schedule as an SVG chart")->type_name("FILE.svg");
     sub.add_option("--trace", options.trace, "Write the schedule as Chrome trace events")->type_name("FILE.json");
+    sub.add_option("--html", options.html, "Write the plan as one HTML page: memory, time line, time, traffic")
+        ->type_name("FILE.html");
   }
   if (command.takes & kSlurm) add_slurm_options(sub, options);
   if (command.takes & kEstimates) add_estimate_options(sub, options);
@@ -294,8 +296,9 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_option("-o,--output", options.output, "Output file (default: RUN/report.html)")->type_name("FILE.html");
   }
   if (command.takes & kStudio) {
-    sub.add_option("RECIPE", options.folders,
-                   "Recipes, or folders above them; nothing else is read (default: a recipe to begin with)")
+    sub.add_option("RECIPE|RUN", options.folders,
+                   "Recipes, folders of runs, or folders above them; nothing else is read (default: a recipe to begin "
+                   "with)")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     sub.add_option("--port", options.port, "Port on 127.0.0.1 (default: a free one)")->check(whole_number(1, 65535));
     sub.add_flag("--no-open", options.no_open, "Do not open the page in a browser");

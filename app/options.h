@@ -28,6 +28,7 @@ struct Options {
   std::string actions = {};              ///< "", "compute", "lowered"
   std::string timeline = {};             ///< file
   std::string trace = {};                ///< file
+  std::string html = {};                 ///< file
   std::string memory = {};               ///< of a rank's device; sets hardware.memory
   bool no_files = false;                 ///< do not check the files that the recipe names
   bool ranks = false;                    ///< for `doctor`

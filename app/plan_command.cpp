@@ -15,6 +15,7 @@
 #include "launch/train_command.h"
 #include "plan_document.h"
 #include "report.h"
+#include "report/page.h"
 #include "report/plan_diff.h"
 #include "report/plan_text.h"
 #include "schedule/timeline_svg.h"
@@ -118,15 +119,17 @@ void check_plan_options(const Options& options) {
     throw wrong_words("--verbose shows more of a plan's text",
                       "leave it out: --json has everything, tables are complete");
   if (options.failures && (options.search || options.compare_schedules || !options.timeline.empty() ||
-                           !options.trace.empty() || !options.actions.empty()))
+                           !options.trace.empty() || !options.html.empty() || !options.actions.empty()))
     throw wrong_words("--failures prints its own table",
-                      "leave out --search, --compare-schedules, --timeline and --trace");
-  if (options.compare_schedules && (options.search || !options.trace.empty() || !options.actions.empty()))
-    throw wrong_words("--compare-schedules cannot be combined with --search, --trace or --actions",
+                      "leave out --search, --compare-schedules, --timeline, --trace and --html");
+  if (options.compare_schedules &&
+      (options.search || !options.trace.empty() || !options.html.empty() || !options.actions.empty()))
+    throw wrong_words("--compare-schedules cannot be combined with --search, --trace, --html or --actions",
                       "leave them out, or run --compare-schedules separately");
-  if (!options.diff.empty() && (options.search || options.compare_schedules || options.failures || options.verbose ||
-                                options.require_fit || !options.timeline.empty() || !options.trace.empty() ||
-                                !options.actions.empty() || options.print_recipe || options.calibrate))
+  if (!options.diff.empty() &&
+      (options.search || options.compare_schedules || options.failures || options.verbose || options.require_fit ||
+       !options.timeline.empty() || !options.trace.empty() || !options.html.empty() || !options.actions.empty() ||
+       options.print_recipe || options.calibrate))
     throw wrong_words("--diff prints its own tables",
                       "leave out the options that print, draw or check one plan; '--json' can be combined with it");
   if (options.from.empty() &&
@@ -141,8 +144,9 @@ void check_plan_options(const Options& options) {
                       "print the recipe with --print-recipe, and calibrate that");
   if (!options.search && !options.apply.empty())
     throw wrong_words("--apply writes the best plan of a search", "add --search, or leave --apply out");
-  if (options.search && (!options.timeline.empty() || !options.trace.empty() || !options.actions.empty()))
-    throw wrong_words("--search cannot be combined with --timeline, --trace or --actions",
+  if (options.search &&
+      (!options.timeline.empty() || !options.trace.empty() || !options.html.empty() || !options.actions.empty()))
+    throw wrong_words("--search cannot be combined with --timeline, --trace, --html or --actions",
                       "write the best plan to a recipe with '--apply FILE.yaml', and plan that");
   std::error_code error;
   if (!options.apply.empty() && std::filesystem::equivalent(options.apply, options.recipe, error))
@@ -179,6 +183,10 @@ int run_plan(const Options& given) {
   if (!options.diff.empty()) return print_diff(options, loaded, plan, request);
   if (plan.pipeline && !options.timeline.empty()) write_file(options.timeline, draw(plan));
   if (plan.pipeline && !options.trace.empty()) write_file(options.trace, trace_of(plan));
+  if (!options.html.empty())
+    if (const auto document = plan_document(options, plan, loaded, source.json); document.exit == 0)
+      write_file(options.html,
+                 report::plan_page(fmt::format("Plan of {}", loaded.path), document.text, trace_of(plan)));
   if (options.json) {
     const auto document = plan_document(options, plan, loaded, source.json);
     out(document.text);

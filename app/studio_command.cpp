@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +22,8 @@
 #include "plan_document.h"
 #include "report.h"
 #include "report/page.h"
+#include "report/run_files.h"
+#include "report/run_json.h"
 #include "studio/reach.h"
 #include "studio/server.h"
 
@@ -98,6 +101,29 @@ std::optional<int> ranks_of(const std::string& name, const std::string& text) {
   return out;
 }
 
+Error out_of_reach(const std::string& path) {
+  return Error(Diagnostic{"missing-file"}
+                   .says("'{}' is not among what the command line names", path)
+                   .hint("start 'automodel studio' with it, or with a folder above it")
+                   .at({"request", 0, 0}));
+}
+
+/// What changes when a run writes, and the seconds since it last did.
+std::pair<std::string, double> stamp_of(const fs::path& folder) {
+  std::string stamp;
+  auto last = fs::file_time_type::min();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.is_regular_file(error) || !entry.path().extension().native().starts_with(".json")) continue;
+    const auto time = entry.last_write_time(error);
+    stamp += fmt::format("{}:{}:{};", entry.path().filename().native(), entry.file_size(error),
+                         time.time_since_epoch().count());
+    last = std::max(last, time);
+  }
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - last;
+  return {fmt::format("{:016x}", std::hash<std::string>()(stamp)), age.count()};
+}
+
 class Studio {
  public:
   explicit Studio(const Options& options)
@@ -115,6 +141,8 @@ class Studio {
       if (request.path == "/api/plan") return plan(request);
       if (request.path == "/api/trace") return trace(request);
       if (request.path == "/api/search") return search(request);
+      if (request.path == "/api/places") return places();
+      if (request.path == "/api/run") return run(request);
       if (request.path == "/api/recipe") return {.body = recipe_text(request), .type = "text/plain"};
       if (request.path == "/api/save") return save(request);
     } catch (const Error& error) {
@@ -148,11 +176,7 @@ class Studio {
 
   /// The recipe of a request. Throws Error if it or an override names a file out of reach.
   config::LoadedRecipe loaded(const Options& options) const {
-    if (!options.recipe.empty() && !reach_.holds(options.recipe))
-      throw Error(Diagnostic{"missing-file"}
-                      .says("'{}' is not among what the command line names", options.recipe)
-                      .hint("start 'automodel studio' with it, or with a folder above it")
-                      .at({"request", 0, 0}));
+    if (!options.recipe.empty() && !reach_.holds(options.recipe)) throw out_of_reach(options.recipe);
     Diagnostics problems;
     const auto overrides = config::parse_overrides(options.overrides, problems);
     for (const auto& each : overrides) {
@@ -247,13 +271,43 @@ class Studio {
     return {.body = fmt::format("written: {}\n", name), .type = "text/plain"};
   }
 
+  /// What there is by now: a run may have begun.
+  Answer places() {
+    places_ = places_of(named_);
+    JsonWriter json;
+    json.begin_object();
+    json.member("recipes", places_.recipes);
+    json.member("runs", places_.runs);
+    json.end_object();
+    return {.body = json.take() + "\n"};
+  }
+
+  Answer run(const Request& request) const {
+    const auto folder = request.value("run").value_or("");
+    if (!reach_.holds(folder)) throw out_of_reach(folder);
+    const auto [stamp, age] = stamp_of(folder);
+    JsonWriter json;
+    json.begin_object();
+    json.member("stamp", stamp);
+    json.member("age", age);
+    if (request.value("stamp") == stamp) {
+      json.member("unchanged", true);
+    } else {
+      json.key("run");
+      json.document(report::to_json(report::read_run(folder)));
+    }
+    json.end_object();
+    return {.body = json.take() + "\n"};
+  }
+
   Answer page() const {
     JsonWriter json;
     json.begin_object();
     json.member("version", kVersion);
     json.member("token", token_);
     json.member("recipes", places_.recipes);
-    json.member("runs", std::vector<std::string>());
+    json.member("runs", places_.runs);
+    json.member("folders", std::ranges::any_of(named_, [](const auto& each) { return fs::is_directory(each); }));
     json.member("models", plan::catalogue_names());
     json.key("devices");
     json.begin_array();
@@ -267,7 +321,7 @@ class Studio {
     json.end_object();
     return {.body = report::to_html({.title = "automodel studio",
                                      .data = json.take(),
-                                     .scripts = {"draw.js", "plan.js", "studio.js"},
+                                     .scripts = {"draw.js", "plan.js", "run.js", "studio.js"},
                                      .start = "startStudio",
                                      .nonce = nonce_}),
             .type = "text/html",

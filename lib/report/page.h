@@ -1,4 +1,4 @@
-// HTML pages, each one self-contained file.
+// HTML pages, each one self-contained file that the scripts of the folder page draw.
 #pragma once
 
 #include <string>
@@ -8,17 +8,19 @@
 
 namespace automodel::report {
 
-std::string to_page(const std::vector<RunFiles>& runs);
-
-/// A page that the scripts of the folder page draw from `data`, a JSON object. `nonce`: of the page's content security
-/// policy; empty without one.
-struct DrawnPage {
+struct Page {
   std::string title = {};
-  std::string data = {};
+  std::string data = {};                  ///< a JSON object, which the scripts call `boot`
   std::vector<std::string> scripts = {};  ///< in order: "draw.js"
   std::string start = {};                 ///< the function to call
-  std::string nonce = {};
+  std::string nonce = {};                 ///< of the content security policy; empty without one
 };
-std::string to_html(const DrawnPage& page);
+std::string to_html(const Page& page);
+
+/// The report on one or more runs.
+std::string report_page(const std::vector<RunFiles>& runs);
+
+/// A plan, as `plan --json` prints it, and its time line as `plan --trace` does, which may be empty.
+std::string plan_page(const std::string& title, const std::string& plan, const std::string& trace);
 
 }  // namespace automodel::report

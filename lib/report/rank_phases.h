@@ -4,14 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <vector>
 
 namespace automodel::report {
 
 struct Column;
-struct RunFiles;
 
 struct RankPhase {
   std::string_view key;  ///< in ranks.jsonl
@@ -29,9 +27,5 @@ using RankColumns = std::array<std::vector<Column>, kRankPhases.size()>;
 
 /// Empty lists if there is no such file. Columns of ranks that are gone after a restart end there.
 RankColumns read_ranks(const std::filesystem::path& file);
-
-/// One bar per rank and, beyond two records, one chart per phase; ranks that were reported as slow are marked. Empty if
-/// there is no data.
-std::string rank_phases_html(const RunFiles& run);
 
 }  // namespace automodel::report

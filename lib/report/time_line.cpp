@@ -1,50 +1,18 @@
 #include "report/time_line.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "report/html.h"
 #include "schedule/action.h"
 
 namespace automodel::report {
 namespace {
 
 using Json = nlohmann::json;
-
-/// The CSS class for a kind of action.
-struct Kind {
-  std::string_view name, css;
-};
-constexpr std::array kKinds = {Kind{"forward", "k-f"}, Kind{"full backward", "k-b"}, Kind{"input gradient", "k-i"},
-                               Kind{"weight gradient", "k-w"}};
-
-std::string_view css_of(const Bar& bar) {
-  for (const auto& kind : kKinds)
-    if (kind.name == bar.kind) return kind.css;
-  return "k-c";
-}
-
-std::string row(const Lanes& lanes, int rank) {
-  std::string bars;
-  for (const auto& bar : lanes.bars) {
-    if (bar.rank != rank || bar.end <= bar.begin) continue;
-    bars += fmt::format(
-        R"(<rect class="{}" x="{:.2f}" y="{}" width="{:.2f}" height="{}"><title>{} {:.3f} ms</title></rect>)",
-        css_of(bar), 1000 * bar.begin / lanes.makespan, bar.compute ? 2 : 16,
-        std::max(0.5, 1000 * (bar.end - bar.begin) / lanes.makespan), bar.compute ? 14 : 3, escaped(bar.name),
-        1e3 * (bar.end - bar.begin));
-  }
-  return fmt::format(
-      R"(<div class="lane"><span>rank {}</span><svg viewBox="0 0 1000 20" preserveAspectRatio="none">{}</svg>)"
-      "<span>{:.1f}%</span></div>\n",
-      rank, bars, 100 * lanes.bubble(rank));
-}
 
 // Traces of other tools have the same keys with values of other types.
 std::optional<int> index_of(const Json& event, const char* key) {
@@ -98,13 +66,6 @@ bool add_event(const Json& event, std::map<int, Lanes>& lanes) {
 
 }  // namespace
 
-double Lanes::bubble(int rank) const {
-  double busy = 0;
-  for (const auto& bar : bars)
-    if (bar.rank == rank && bar.compute) busy += bar.end - bar.begin;
-  return makespan > 0 ? std::max(0.0, 1 - busy / makespan) : 0;
-}
-
 StepTrace read_trace(std::string_view text, const std::string& file) {
   StepTrace out{.file = file};
   const auto json = Json::parse(text, nullptr, false);
@@ -114,19 +75,6 @@ StepTrace read_trace(std::string_view text, const std::string& file) {
     if (!add_event(event, lanes)) return out;
   for (auto& [process, lane] : lanes)
     if (!lane.name.empty() && !lane.bars.empty()) out.lanes.push_back(std::move(lane));
-  return out;
-}
-
-std::string time_line_html(const StepTrace& trace) {
-  std::string out = fmt::format("<h3>{}</h3>\n<p class=\"legend\">", escaped(trace.file));
-  for (const auto& kind : kKinds) out += fmt::format(R"(<span class="key {}">{}</span>)", kind.css, kind.name);
-  out += "<span class=\"key k-c\">messages</span></p>\n";
-  for (const auto& lanes : trace.lanes) {
-    out += fmt::format("<figure class=\"lanes\"><figcaption>{}: {:.1f} ms; right: bubble of the rank</figcaption>\n",
-                       escaped(lanes.name), 1e3 * lanes.makespan);
-    for (int rank = 0; rank < lanes.ranks; ++rank) out += row(lanes, rank);
-    out += "</figure>\n";
-  }
   return out;
 }
 

@@ -21,8 +21,6 @@ struct Lanes {
   int ranks = 0;
   double makespan = 0;  ///< seconds
   std::vector<Bar> bars = {};
-  /// Fraction of the makespan during which a rank does not compute.
-  double bubble(int rank) const;
 };
 
 struct StepTrace {
@@ -32,8 +30,5 @@ struct StepTrace {
 
 /// Parses Chrome trace events as schedule::chrome_trace writes them; no lanes for any other file.
 StepTrace read_trace(std::string_view text, const std::string& file);
-
-/// A bar chart with one row per rank, and each rank's bubble.
-std::string time_line_html(const StepTrace& trace);
 
 }  // namespace automodel::report

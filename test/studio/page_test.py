@@ -19,6 +19,34 @@ SHOTS = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else
 NUMBER = "document.querySelector('[data-key=\"{}\"] b').textContent"
 
 
+def write_run(folder, steps, rate=0.5, start=0):
+    """A run that was restarted with another learning rate, had a bad step, and whose loss has one peak and one gap."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "training.jsonl", "a") as out:
+        for step in range(start, steps):
+            loss = '"NaN"' if step == 7 else 50 if step == 60 else 4 - 3 * step / max(steps, 1000) + rate
+            out.write(f'{{"step": {step}, "epoch": 0, "loss": {loss}, "lr": {rate}, "step_time": 2.0, "num_tokens_per_step": 100, "new_metric": {step % 5}}}\n')
+    if start:
+        return
+    folder.joinpath("validation.jsonl").write_text('{"step": 9, "val_loss": 3.5}\n{"step": 19, "val_loss": 3.25}\n')
+    recipe = lambda lr: json.dumps({"optimizer": {"lr": lr}, "seed": 1})
+    events = [{"event": "start", "timestamp": "2026-01-31T23:59:58.123Z", "step": 0, "recipe": recipe(rate), "message": "a new run"},
+              {"event": "restart", "step": 14, "cause": "<img src=x onerror=alert(1)>", "message": "one\ntwo"},
+              {"event": "start", "step": 10, "recipe": recipe(rate / 2), "message": "again"},
+              {"event": "checkpoint", "step": 4, "seconds": 0.27, "bytes": 37782760, "message": "saved"},
+              {"event": "slow-rank", "step": 39, "rank": 1, "host": "<b>", "phase": "compute", "message": "rank 1 is slow"}]
+    folder.joinpath("events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    folder.joinpath("estimate.json").write_text('{"predicted_step_seconds":1.5,"measured_step_seconds":2.0,"predicted_tensor_bytes":3e9,"measured_tensor_bytes":2e9}')
+    bars = [{"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "planned"}},
+            {"ph": "X", "pid": 0, "tid": 0, "name": "0F0", "cat": "forward", "ts": 0, "dur": 1000},
+            {"ph": "X", "pid": 0, "tid": 2, "name": "1F0", "cat": "forward", "ts": 1000, "dur": 3000}]
+    folder.joinpath("trace_5.json").write_text(json.dumps({"traceEvents": bars}))
+    with open(folder / "ranks.jsonl", "w") as out:
+        for step in range(19, 119, 20):
+            out.write(json.dumps({"step": step, "steps": 20, "data": [.01] * 4, "compute": [.4, .8, .4, .4], "gradients": [.05] * 4, "optimizer": [.04] * 4,
+                                  "waiting": [.4, 0, .4, .4]}) + "\n")
+
+
 @unittest.skipUnless(browser.find(), "there is no Chromium")
 class Page(unittest.TestCase):
     @classmethod
@@ -181,6 +209,75 @@ class Page(unittest.TestCase):
         self.follows("document.querySelector('#controls code') && studio.plan.execution.deterministic")
         self.page.click("#controls code + button")
         self.follows("!document.querySelector('#controls code') && !studio.plan.execution.deterministic")
+
+    def test_a_running_run_is_followed(self):
+        write_run(self.root / "runs" / "one", 100)
+        self.start("runs")
+        self.page.until("document.querySelectorAll('#shown-runs .tile').length > 3")
+        self.assertEqual(self.texts("#shown-runs .tile b")[0], "99")
+        self.assertEqual(self.texts("[data-live]"), ["running"])
+        self.shot("run-light")
+        write_run(self.root / "runs" / "one", 130, start=100)
+        self.follows("document.querySelector('#shown-runs .tile b').textContent === '129'")
+        with open(self.root / "runs" / "one" / "events.jsonl", "a") as out:
+            out.write('{"event": "end", "exit_code": 12, "cause": "a rank hung"}\n')
+        self.follows("document.querySelector('#shown-runs .bad') && document.querySelector('#shown-runs .bad').textContent === 'ended with exit code 12: a rank hung'")
+        write_run(self.root / "runs" / "two", 50, rate=0.1)  # begins while the page is open
+        self.follows("document.querySelectorAll('#run-list input').length === 2")
+        self.page.click("#run-list label:nth-child(2) input")
+        self.follows("document.querySelectorAll('[data-key=\"loss\"] .line').length === 2")
+        self.assertEqual([each.split(",")[0] for each in self.texts('[data-key="lr"] .key')], ["runs/one", "runs/two"])
+        self.shot("runs-both")
+
+    def report(self, *runs):
+        import subprocess
+        subprocess.run([server_test.PROGRAM, "report", *runs, "-o", "report.html"], cwd=self.root, check=True, stdout=subprocess.DEVNULL)
+        self.page.open((self.root / "report.html").as_uri())
+        self.page.until("document.querySelector('footer')")
+
+    def test_a_report_shows_a_run(self):
+        write_run(self.root / "run", 120)
+        self.report("run")
+        self.assertEqual(self.page.value("[...document.querySelectorAll('.chart')].map(each => each.dataset.key)"),
+                         ["loss", "lr", "step_time", "new_metric", "ranks.data", "ranks.compute", "ranks.gradients", "ranks.optimizer", "ranks.waiting"])
+        self.assertEqual(self.page.value("document.querySelectorAll('[data-key=\"loss\"] .dot').length"), 2)
+        for text in ("optimizer.lr0.50.25", "one\ntwo", "seconds: 270 ms", "bytes: 36.0 MiB", "-25.0%", "planned: 4.00 ms", "<img src=x onerror=alert(1)>",
+                     "Optimizer, ms per step", "Forward and backward passes, seconds per step"):
+            self.assertIn(text, self.page.value("document.body.textContent"))
+        self.assertEqual(self.texts(".lanes .lane > :last-child"), ["75.0%", "25.0%"])
+        self.assertEqual(self.texts("td:first-child span[title='2026-01-31T23:59:58.123Z']"), ["01-31 23:59:58"])
+        self.assertEqual(self.page.value("document.querySelectorAll('b.slow').length"), 1)
+        self.assertEqual(self.page.value("document.querySelectorAll('img').length"), 0)
+        self.page.point_at('[data-key="loss"] svg', 0.5)
+        self.follows("document.querySelector('[data-key=\"loss\"] output').textContent.includes('step ')")
+        self.page.value("document.querySelector('[data-key=\"lr\"] .plot').focus()")
+        self.page.press("ArrowLeft")
+        self.follows("document.querySelector('[data-key=\"lr\"] output').textContent === 'step 117: 0.5'")
+        self.shot("report-light")
+        self.page.size(400, dark=True)
+        self.assertLessEqual(self.page.value("document.documentElement.scrollWidth"), 400)
+        self.shot("report-400")
+        self.assertTrue(all(each.startswith(("file:", "about:")) for each in self.page.requests))
+
+    def test_a_hundred_thousand_steps_keep_their_peak(self):
+        write_run(self.root / "run", 100000)
+        self.report("run")
+        self.assertIn("50", self.texts('[data-key="loss"] .y'))
+        self.assertLess(self.page.value("document.querySelectorAll('*').length"), 3000)
+        self.assertLess(os.path.getsize(self.root / "report.html"), 400000)
+        self.shot("report-long")
+
+    def test_a_plan_is_a_file(self):
+        import subprocess
+        made = subprocess.run([server_test.PROGRAM, "plan", "recipe.yaml", "--html", "plan.html"], cwd=self.root, capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.page.open((self.root / "plan.html").as_uri())
+        self.page.until("document.querySelectorAll('.tile').length > 4")
+        self.assertEqual(self.texts(".tile b")[0], "fits")
+        self.assertEqual(len(self.texts(".lanes canvas")), 2)
+        self.page.size(400)
+        self.assertLessEqual(self.page.value("document.documentElement.scrollWidth"), 400)
+        self.shot("plan-file")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ function make(node, attributes, children) {
     else if (name === 'style') Object.assign(node.style, value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? '' : value);
   }
-  node.append(...children.flat(9).filter(child => child !== null && child !== undefined && child !== ''));
+  node.append(...children.flat(9).filter(child => child !== null && child !== undefined && child !== false && child !== ''));
   return node;
 }
 const el = (tag, attributes, ...children) => make(document.createElement(tag), attributes, children);
@@ -120,7 +120,7 @@ function chart({key, title, logarithmic, series, marks}) {
     }
     const along = i => each.buckets.map(b => at(b, b[i])).join(' L');
     if (each.buckets.some(b => b[4] > b[2]))
-      inside.push(draw('path', {class: 'band b' + color, d: `M${along(4)} L${each.buckets.map(b => at(b, b[2])).reverse().join(' L')} Z`}));
+      inside.push(draw('path', {class: `band b${color} s${color}`, d: `M${along(4)} L${each.buckets.map(b => at(b, b[2])).reverse().join(' L')} Z`}));
     inside.push(draw('path', {class: 'line s' + color, d: 'M' + along(3)}));
   }
   const {svg, box, node} = plot(title, x, y, inside, ticks(left, right, 6));

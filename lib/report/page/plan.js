@@ -106,3 +106,6 @@ function showPlan(plan, trace, kept) {
     plan.memory ? memory(plan, other) : null, plan.time ? time(plan, other) : null,
     lines.length ? [el('h2', {}, 'Time line of a step'), timeLineLegend(), lines] : null, plan.pipeline ? stages(plan) : null, notes(plan)];
 }
+function startPlan() {
+  document.body.append(el('h1', {}, boot.title), el('main', {}, showPlan(boot.plan, boot.trace).flat(9).filter(Boolean)), el('footer', {}, `automodel ${boot.version} plan`));
+}

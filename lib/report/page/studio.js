@@ -220,7 +220,7 @@ function show() {
   const {plan, trace, errors, kept, tab} = studio;
   for (const name of ['plan', 'runs']) document.getElementById('part-' + name).hidden = name !== tab;
   document.querySelectorAll('[role=tab]').forEach(each => each.setAttribute('aria-selected', String(each.dataset.tab === tab)));
-  if (tab === 'runs') return;
+  if (tab === 'runs') return repaint(document.getElementById('part-runs'));
   fillControls(document.getElementById('controls'), controls().flat().filter(Boolean));
   fill(document.getElementById('refused'), errors ? refusals(errors) : []);
   const place = document.getElementById('plan');
@@ -230,17 +230,69 @@ function show() {
       el('button', {type: 'button', id: 'search', class: 'main', onclick: search}, 'Search plans'), searched());
 }
 
+// Runs: what the folders hold is looked at every few seconds, a run that is shown as often as it may have changed.
+const kSilent = 120;  // seconds without a record after which a run may not be running
+function runState({run, age}) {
+  const starts = run.events.map(each => each.event).lastIndexOf('start'), end = run.events.findLast((each, i) => i > starts && each.event === 'end');
+  if (end) {
+    const fields = new Map(end.fields), code = fields.get('exit_code');
+    return el('p', {class: code === '0' ? 'good' : 'bad'}, `ended with exit code ${code}${fields.get('cause') ? ': ' + fields.get('cause') : ''}`);
+  }
+  return age < kSilent ? el('p', {class: 'good', 'data-live': true}, 'running') : el('p', {}, `no record for ${seconds(age)}, and no end: stopped from outside, or in a long step`);
+}
+async function readRun(path) {
+  const known = studio.runs.get(path), got = JSON.parse(await ask('/api/run', [['run', path], ...(known ? [['stamp', known.stamp]] : [])]));
+  if (got.errors) { studio.runs.set(path, {errors: got.errors}); return true; }
+  if (!got.unchanged) { studio.runs.set(path, got); return true; }
+  const fell = known.age < kSilent && got.age >= kSilent;
+  known.age = got.age;
+  return fell;
+}
+async function followRuns() {
+  if (studio.tab !== 'runs' || document.hidden) return;
+  try {
+    const places = JSON.parse(await ask('/api/places', []));
+    const more = places.runs.join('\n') !== boot.runs.join('\n');
+    boot.runs = places.runs;
+    const changed = await Promise.all([...studio.shown].map(readRun));
+    if (more || changed.some(Boolean)) showRunPart();
+  } catch (error) {
+    fill(document.getElementById('run-state'), el('p', {class: 'bad'}, error.message || String(error)));
+  }
+}
+async function pick(path, shown) {
+  if (shown) studio.shown.add(path);
+  else studio.shown.delete(path);
+  try {
+    if (shown) await readRun(path);
+  } catch (error) {
+    studio.runs.set(path, {errors: [{id: 'no answer', message: error.message, line: 0}]});
+  }
+  showRunPart();
+}
+function showRunPart() {
+  fill(document.getElementById('run-list'), boot.runs.map((path, i) => el('label', {class: 'pick'},
+      el('input', {type: 'checkbox', id: 'run ' + i, checked: studio.shown.has(path), onchange: event => pick(path, event.target.checked)}), ' ', path)));
+  const read = boot.runs.filter(path => studio.shown.has(path) && studio.runs.has(path)).map(path => studio.runs.get(path));
+  const whole = read.filter(each => each.run), states = new Map(whole.map(each => [each.run, each]));
+  fill(document.getElementById('run-state'), read.filter(each => each.errors).map(each => refusals(each.errors)));
+  fill(document.getElementById('shown-runs'), whole.length ? [showRuns(whole.map(each => each.run), run => runState(states.get(run))), el('p', {}, kReading)] :
+      el('p', {}, boot.runs.length ? 'Choose runs: several are drawn over each other.' : 'There is no run yet.'));
+}
+
 function startStudio() {
   const given = new URLSearchParams(location.hash.slice(1));
   studio.recipe = given.get('recipe') || boot.recipes[0] || '';
   given.forEach((value, key) => key === 'recipe' || studio.changed.set(key, value));
-  const open = name => () => { studio.tab = name; show(); };
+  const open = name => () => { studio.tab = name; show(); followRuns(); };
   const tabs = el('nav', {role: 'tablist'}, [['plan', 'Plan'], ['runs', 'Runs']].map(([name, title]) =>
       el('button', {type: 'button', role: 'tab', 'data-tab': name, 'aria-controls': 'part-' + name, onclick: open(name)}, title)));
-  document.body.append(el('h1', {}, 'automodel studio'), boot.runs.length ? tabs : '',
+  document.body.append(el('h1', {}, 'automodel studio'), boot.folders ? tabs : '',
       el('main', {id: 'part-plan', class: 'studio'}, el('div', {class: 'controls', id: 'controls'}),
           el('div', {}, el('div', {id: 'refused', 'aria-live': 'polite'}), el('div', {id: 'plan'}))),
-      el('main', {id: 'part-runs', hidden: true}), el('footer', {}, `automodel ${boot.version}`));
+      el('main', {id: 'part-runs', hidden: true}, el('div', {id: 'run-list'}), el('div', {id: 'run-state', 'aria-live': 'polite'}), el('div', {id: 'shown-runs'})), el('footer', {}, `automodel ${boot.version}`));
   studio.tab = boot.runs.length && !boot.recipes.length ? 'runs' : 'plan';
   follow();
+  if (boot.runs.length) pick(boot.runs[0], true);
+  setInterval(followRuns, 2000);
 }
