@@ -237,7 +237,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     auto* recipe =
         sub.add_option("RECIPE", options.recipe,
                        "Recipe (YAML); relative paths in it are resolved beside it, then in the working directory");
-    if (!(command.takes & kEstimates)) recipe->required();  // --calibrate works without a recipe
+    // --calibrate and --against work without a recipe.
+    if (!(command.takes & (kEstimates | kThreads))) recipe->required();
     sub.allow_extras();
   }
   if (command.takes & kJson)
@@ -256,6 +257,16 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
   if (command.takes & kThreads)
     add_ranks(sub, options.nproc_per_node, "--nproc-per-node",
               "Number of ranks, as threads of one process (default: the product of the recipe's sizes)");
+  if (command.takes & kThreads) {
+    sub.add_option("--against", options.against,
+                   "Compare the loss and gradients that another trainer wrote (docs/verify-against.md) instead of a "
+                   "recipe's")
+        ->type_name("DIR");
+    sub.add_option("--tolerance", options.tolerance,
+                   "--against: largest relative difference of a tensor (default: by dtype, depth and sizes)")
+        ->check(number_between(0, 1))
+        ->type_name("X");
+  }
   if (command.takes & kDryRun)
     sub.add_flag("--dry-run", options.dry_run, "Accepted for clarity: a plan never runs anything");
   if (command.takes & kPictures) {
@@ -486,7 +497,8 @@ int run_command_line(int argc, char** argv, std::span<const Command> commands) {
         return refuse_words(fmt::format("'{}' is neither an option nor a key of the recipe", word), meant);
     options[i].arguments = arguments;
     if (options[i].recipe == kNoRecipe) options[i].recipe.clear();
-    if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate && options[i].from.empty())
+    if (commands[i].takes & kRecipe && options[i].recipe.empty() && !options[i].calibrate && options[i].from.empty() &&
+        options[i].against.empty())
       return refuse_words("RECIPE is required", help);
     if (commands[i].takes & kShell)
       for (std::size_t k = 0; k < subs.size(); ++k) options[i].known.push_back(describe(*subs[k], commands[k]));

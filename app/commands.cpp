@@ -73,7 +73,21 @@ int run_completion(const Options& options) {
   return code(ExitCode::kOk);
 }
 
+/// Compares with another trainer's step: on one rank, with its own model.
+int run_against(const Options& options) {
+  if (!options.recipe.empty() || !options.overrides.empty() || options.nproc_per_node)
+    throw wrong_words("--against takes its model from the dump and computes on one rank",
+                      "leave the recipe, overrides and --nproc-per-node out: 'automodel verify --against DIR'");
+  launch::RankJob job{.work = launch::Work::kAgainst, .json = options.json, .recipe = options.against};
+  if (options.tolerance) job.overrides.push_back(fmt::format("{}", *options.tolerance));
+  return launch::exec_worker(job);
+}
+
 int run_verify(const Options& options) {
+  if (!options.against.empty()) return run_against(options);
+  if (options.tolerance)
+    throw wrong_words("--tolerance is for the gradients of another trainer",
+                      "add '--against DIR', or leave --tolerance out: a mesh and one rank agree in float64");
   if (!launch::in_parallel_job()) {
     const auto loaded = load(options);
     if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
@@ -99,8 +113,10 @@ constexpr std::array kCommands = {
     Command{"schedule", "schedule NAME|FILE.csv|search --pp-size P --microbatches M [--costs FILE.json] [--json]",
             "Print, draw or export a pipeline schedule, or search the shortest one for given costs", kSchedule | kJson,
             run_schedule},
-    Command{"verify", "verify RECIPE [--nproc-per-node N] [--json] [OVERRIDE...]",
-            "Train a small copy of the model on the recipe's mesh and on one rank, and compare every gradient",
+    Command{"verify",
+            "verify RECIPE [--nproc-per-node N] [--json] [OVERRIDE...]\n       automodel verify --against DIR "
+            "[--tolerance X] [--json]",
+            "Compare every gradient of the recipe's mesh, or of another trainer's dump, with one rank",
             kRecipe | kJson | kThreads, run_verify},
     Command{"data", "data RECIPE [--rows N] [--validation] [--json] [OVERRIDE...]",
             "Print the first rows as they will be trained: label tokens, lengths, packs", kRecipe | kJson | kRows,

@@ -46,6 +46,9 @@ struct Options {
   bool allow_inexact = false, print_recipe = false;
   std::string diff = {};   ///< the recipe to compare with
   std::string apply = {};  ///< file to write the best recipe of a search to
+  // `verify`.
+  std::string against = {};              ///< folder of another trainer's dump
+  std::optional<double> tolerance = {};  ///< of its relative differences
   // Slurm jobs.
   std::optional<int> nodes = {}, cpus_per_rank = {};
   int warning = 300;  ///< seconds

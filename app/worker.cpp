@@ -1,6 +1,7 @@
 // One rank of a training run. `automodel train` and `automodel verify` become this program: automodel-worker
 // [--verify|--calibrate] RECIPE [OVERRIDE...]. It also serves `automodel plan --calibrate`, without a recipe for
-// --calibrate-usual and --calibrate-links; `automodel generate`, with --generate REQUEST (JSON); `automodel doctor
+// --calibrate-usual and --calibrate-links; `automodel generate`, with --generate REQUEST (JSON); `automodel
+// verify --against`, with --against [--json] DIR [TOLERANCE]; `automodel doctor
 // --ranks`, with --measure-ranks [--json]; and `automodel doctor`, to which --load-cuda-half reports what its CUDA half
 // contains. With --events a training run prints JSON lines, with --events-and-end also how it ended.
 #include <chrono>
@@ -27,6 +28,7 @@
 #include "metrics/event_stream.h"
 #include "metrics/write_all.h"
 #include "report/plan_json.h"
+#include "train/against_run.h"
 #include "train/calibrate.h"
 #include "train/generate_run.h"
 #include "train/rank_meter.h"
@@ -101,13 +103,13 @@ int main(int argc, char** argv) {
   };
   const bool tells_start = take(kTellsStart);
   const bool with_end = take("--events-and-end"), with_events = take("--events") || with_end;
-  const bool verify = take("--verify"), generate = take("--generate");
+  const bool verify = take("--verify"), generate = take("--generate"), against = take("--against");
   std::optional<int> threads;
   if (verify && !words.empty() && words.front().starts_with("--threads=")) {
     threads = std::stoi(words.front().substr(words.front().find('=') + 1));
     words.erase(words.begin());
   }
-  const bool verify_json = verify && take("--json");
+  const bool verify_json = (verify || against) && take("--json");
   const auto calibrates = take("--calibrate")         ? std::optional(train::Measured::kModel)
                           : take("--calibrate-usual") ? std::optional(train::Measured::kUsualModels)
                           : take("--calibrate-links") ? std::optional(train::Measured::kLinks)
@@ -116,7 +118,7 @@ int main(int argc, char** argv) {
   const bool needs_recipe = !ranks && calibrates.value_or(train::Measured::kModel) == train::Measured::kModel;
   if (words.empty() && needs_recipe) return static_cast<int>(ExitCode::kBadInput);
   std::optional<train::StopSignal> stop;
-  if (!verify && !generate && !calibrates && !ranks) stop.emplace();
+  if (!verify && !generate && !against && !calibrates && !ranks) stop.emplace();
   std::string recipe;
   if (needs_recipe) {
     recipe = words.front();
@@ -131,8 +133,9 @@ int main(int argc, char** argv) {
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       return static_cast<int>(train::run_verification_alone(loaded, threads, verify_json));
     }
-    const auto world = comm::open_world(started_by_launcher() ? "mpi" : "loopback", {});
+    const auto world = comm::open_world(started_by_launcher() && !against ? "mpi" : "loopback", {});
     if (tells_start && world->rank() == 0) metrics::write_all(STDERR_FILENO, kStartMark);
+    std::optional<Error> refused;
     const auto work = [&](comm::World& w) {
       if (ranks) {
         code = static_cast<int>(train::run_rank_meter(w, as_json));
@@ -141,6 +144,15 @@ int main(int argc, char** argv) {
       if (!needs_recipe) return train::run_calibration({}, w, *calibrates);
       if (generate) {
         code = static_cast<int>(train::run_generation(recipe, w));
+        return;
+      }
+      if (against) {
+        const auto tolerance = words.empty() ? std::nullopt : std::optional(std::stod(words.front()));
+        try {
+          code = static_cast<int>(train::run_against(recipe, tolerance, verify_json, w));
+        } catch (const Error& error) {  // of a single process, without a rank in front
+          refused = error;
+        }
         return;
       }
       const auto loaded = load(w, recipe, words);
@@ -161,6 +173,7 @@ int main(int argc, char** argv) {
       }
       if (says_end) stream->add(metrics::end_event(code, ""));
     });
+    if (refused) throw Error(*refused);
   } catch (const Error& error) {
     if (verify_json)
       std::puts(report::errors_to_json(error.problems()).c_str());

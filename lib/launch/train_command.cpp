@@ -239,6 +239,7 @@ std::string_view flag_of(Work work) {
     case Work::kTrain: break;
     case Work::kVerify: return "--verify";
     case Work::kGenerate: return "--generate";
+    case Work::kAgainst: return "--against";
     case Work::kCalibrate: return "--calibrate";
     case Work::kCalibrateUsual: return "--calibrate-usual";
     case Work::kCalibrateLinks: return "--calibrate-links";

@@ -19,7 +19,7 @@ bool cuda_present();
 std::string worker_path();
 
 /// What the worker should do.
-enum class Work { kTrain, kVerify, kGenerate, kCalibrate, kCalibrateUsual, kCalibrateLinks, kMeasureRanks };
+enum class Work { kTrain, kVerify, kGenerate, kAgainst, kCalibrate, kCalibrateUsual, kCalibrateLinks, kMeasureRanks };
 
 /// What rank 0 of a training run prints on standard output.
 enum class Printed {
@@ -36,9 +36,9 @@ struct RankJob {
   Work work = Work::kTrain;
   int ranks = 1;
   std::optional<int> threads = {};        ///< kVerify: number of ranks; empty: the product of the recipe's sizes
-  bool json = false;                      ///< kVerify: one JSON document instead of text
+  bool json = false;                      ///< kVerify, kAgainst: one JSON document instead of text
   std::vector<std::string> starter = {};  ///< launcher command (mpirun or srun with options); empty: our own
-  std::string recipe = {};
+  std::string recipe = {};                ///< kAgainst: the folder of the dump
   std::vector<std::string> overrides = {};
   Printed printed = Printed::kLines;
   /// Time for all ranks to join, after which the launcher is killed (error no-start). 0: unlimited. Applies only to

@@ -1,0 +1,97 @@
+// No false alarm: right gradients that were computed in a lower precision are equal within the default tolerance, for
+// every kind of model that the recorded steps have.
+#include "train/dumped_step.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "against/finding.h"
+#include "against/written_dump.h"
+#include "comm/loopback/loopback.h"
+#include "config/recipe.h"
+#include "data/batch.h"
+#include "estimate/estimated_plan.h"
+#include "golden_folder.h"
+#include "plan/lr_schedule.h"
+#include "torch_catch.h"
+#include "train/gather.h"
+#include "train/trainer.h"
+#include "train/weight_files.h"
+
+namespace automodel {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::ElementType;
+
+/// What a trainer in this type would dump of the batch in `folder`: gradients by the checkpoint's names, and the loss.
+std::pair<test::WrittenTensors, double> computed(const fs::path& folder, comm::World& world, const std::string& dtype,
+                                                 const against::DumpedBatch& batch) {
+  const auto text =
+      "device: cpu\nmodel: {pretrained_model_name_or_path: " + (folder / "model").native() + ", torch_dtype: " + dtype +
+      "}\nstep_scheduler: {global_batch_size: ROWS, local_batch_size: ROWS, max_steps: 1}\ndistributed: {strategy: "
+      "ddp}\n";
+  std::string filled = text;
+  for (auto at = filled.find("ROWS"); at != std::string::npos; at = filled.find("ROWS"))
+    filled.replace(at, 4, std::to_string(batch.rows));
+  const auto loaded = config::read_recipe(filled, "test", {}, {});
+  const auto made = estimate::make_plan(loaded, {.world_size = 1, .training = true});
+  INFO(to_text(made.problems));
+  REQUIRE(made.plan);
+  Diagnostics problems;
+  const auto files = train::WeightFiles::open(made.plan->model->folder, *made.plan->model, true, problems);
+  REQUIRE(files);
+  train::Runtime runtime(*made.plan, world, train::stored_values(files));
+  train::Trainer trainer(runtime, *plan::make_lr_schedule({}, 1e-3, 0, 1, problems));
+  std::vector<data::Sample> samples;
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    auto& sample = samples.emplace_back();
+    for (std::int64_t t = 0; t < batch.tokens; ++t) {
+      const auto at = static_cast<std::size_t>(row * batch.tokens + t);
+      sample.input_ids.push_back(static_cast<std::int32_t>(batch.ids[at]));
+      sample.labels.push_back(t + 1 < batch.tokens ? static_cast<std::int32_t>(batch.labels[at + 1])
+                                                   : data::kIgnoredLabel);
+    }
+  }
+  const auto result =
+      trainer.gradients(0, {data::make_batch(samples, std::vector<std::int64_t>(samples.size(), 0), {})}, false);
+  std::pair<test::WrittenTensors, double> out;
+  out.second = result.loss;
+  for (const auto& [name, gradient] : train::gather_gradients(runtime)) {
+    const auto* values = gradient.const_data_ptr<double>();
+    out.first[name] = {gradient.sizes().vec(), std::vector<double>(values, values + gradient.numel()),
+                       ElementType::kF32};
+  }
+  return out;
+}
+
+TEST_CASE("right gradients of lower precision are equal") {
+  const auto outcome = comm::run_ranks(1, [](comm::World& world) {
+    for (const auto& entry : fs::directory_iterator(fs::path(golden_folder()) / "gradient_dumps"))
+      for (const auto& [dtype, type] : std::vector<std::pair<std::string, ElementType>>{
+               {"float32", ElementType::kF32}, {"bfloat16", ElementType::kBF16}}) {
+        test::TemporaryFolder folder;
+        fs::copy(entry.path(), folder.path(), fs::copy_options::recursive);
+        const auto batch = train::DumpedStep(folder.path(), world).dump().batch();
+        auto [gradients, loss] = computed(folder.path(), world, dtype, batch);
+        for (auto& [name, gradient] : gradients) gradient.type = type;
+        folder.write("gradients.safetensors", test::safetensors_of(gradients));
+        folder.write("meta.json", "{\"loss\": " + std::to_string(loss) + "}");
+        train::DumpedStep step(folder.path(), world);
+        const auto evidence = step.evidence();
+        const auto comparison = against::compare(evidence, step);
+        double worst = 0;
+        for (const auto& each : comparison.likenesses) worst = std::max(worst, each.relative_difference);
+        const double used = worst / evidence.tolerance.relative;
+        INFO(entry.path().filename() << " in " << dtype << ": " << used << " of the tolerance\n"
+                                     << against::to_text(comparison));
+        CHECK(comparison.finding.id == against::FindingId::kEqual);
+        CHECK(used < 0.75);  // rounding differs between processors
+      }
+  });
+  INFO(outcome.text);
+  CHECK(outcome.ok());
+}
+
+}  // namespace
+}  // namespace automodel
