@@ -78,6 +78,7 @@ extern const Family kBaichuan;
 extern const Family kDeepseekV32;
 extern const Family kGlmMoeDsa;
 extern const Family kNemotronNas;
+extern const Family kMistral4;
 extern const Family kUnknownFamily;
 
 namespace {
@@ -96,7 +97,7 @@ constexpr std::array kFamilies = {
     &kPhimoe,      &kQwen3Next,     &kQwen35,      &kQwen35Moe,  &kNemotronH,
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,       &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe, &kBaichuan,
-    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas,
+    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "model/blocks.h"
 #include "model/head_norm.h"
-#include "ops/graph.h"
 #include "ops/rope.h"
 #include "ops/split.h"
 
@@ -26,13 +25,6 @@ at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& micr
   if (table.width() == x.size(-1)) return rotate(x);
   const auto parts = ops::split(x, {table.width(), x.size(-1) - table.width()});
   return at::cat({rotate(parts[0]), parts[1]}, -1);
-}
-
-/// [batch, tokens, 1, 1]: 1 + growth ln(1 + floor(position / original)).
-at::Tensor growth_of_queries(const arch::ModelSpec& spec, const at::Tensor& positions) {
-  const ops::NoGraph guard;
-  const auto chunk = positions.floor_divide(spec.rope.original_max_positions).to(at::kDouble);
-  return (chunk.log1p() * spec.query_growth + 1).unsqueeze(2).unsqueeze(3);
 }
 
 /// Separate queries, keys and values [batch, tokens, heads, width].
@@ -145,7 +137,7 @@ class Attention : public Block {
       k = rotated(k, *table_, microbatch);
     }
     if (late) norm();
-    if (spec_.query_growth != 0) q = q * growth_of_queries(spec_, microbatch.positions).to(q.scalar_type());
+    if (spec_.query_growth != 0) q = grown(q, spec_, microbatch.positions);
     return in;
   }
 

@@ -62,8 +62,9 @@ class LatentAttention : public Block {
     const auto kv = ops::split(wide_kv.view({batch, tokens, heads_, nope + latent_.v_dim}), {nope, latent_.v_dim});
     const auto key_part =
         rotated(shared_key.reshape({batch, tokens, 1, rope}), microbatch).expand({batch, tokens, heads_, rope});
-    auto out =
-        attend(at::cat({q[0], rotated(q[1], microbatch)}, -1), at::cat({kv[0], key_part}, -1), kv[1], microbatch);
+    auto whole_q = at::cat({q[0], rotated(q[1], microbatch)}, -1);
+    if (context_.spec.query_growth != 0) whole_q = grown(whole_q, context_.spec, microbatch.positions);
+    auto out = attend(whole_q, at::cat({kv[0], key_part}, -1), kv[1], microbatch);
     if (!gate_.weights.empty()) out = out * at::sigmoid(tensor.column(y, drawn(gate_, microbatch))).unsqueeze(3);
     return tensor.row(out.reshape({batch, tokens, heads_ * latent_.v_dim}), drawn(output_, microbatch));
   }

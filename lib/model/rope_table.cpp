@@ -4,9 +4,11 @@
 #include <cmath>
 #include <numbers>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "ops/graph.h"
 
 namespace automodel::model {
 namespace {
@@ -133,6 +135,16 @@ RopeTable::Angles RopeTable::angles(std::int64_t length) {
     }
   entry = {cos.to(type_).to(device_), sin.to(type_).to(device_)};
   return entry;
+}
+
+at::Tensor grown(const at::Tensor& q, const arch::ModelSpec& spec, const at::Tensor& positions) {
+  at::Tensor factor;
+  {
+    const ops::NoGraph guard;
+    const auto chunk = positions.floor_divide(spec.rope.original_max_positions).to(at::kDouble);
+    factor = (chunk.log1p() * spec.query_growth + 1).unsqueeze(2).unsqueeze(3).to(q.scalar_type());
+  }
+  return q * factor;
 }
 
 }  // namespace automodel::model

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/model_spec.h"
 #include "arch/rope.h"
 
 namespace automodel::model {
@@ -43,5 +44,9 @@ class RopeTable {
   std::vector<Angles> replaced_ = {};         // captured work may read them
   std::map<std::int64_t, Angles> made_ = {};  // by length_class()
 };
+
+/// `q` [batch, tokens, heads, width] times 1 + query_growth ln(1 + floor(position / original context)): Llama 4's
+/// scaling of queries, which Ministral 3 and Mistral 4 have too.
+at::Tensor grown(const at::Tensor& q, const arch::ModelSpec& spec, const at::Tensor& positions);
 
 }  // namespace automodel::model

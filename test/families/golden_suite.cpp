@@ -373,6 +373,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("minimax_m2"),
     FAMILY("ministral"),
     FAMILY("ministral3"),
+    FAMILY("mistral4"),
     FAMILY("nemotron"),
     FAMILY("nemotron-nas"),
     FAMILY("nemotron_h"),

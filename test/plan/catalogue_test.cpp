@@ -114,7 +114,7 @@ TEST_CASE("catalogue models without an exact published total have about the publ
            About{"tencent/Hy3-preview", 295, true},
            About{"XiaomiMiMo/MiMo-V2-Flash", 309, false},
            About{"stepfun-ai/Step-3.5-Flash", 196, false},
-           About{"mistralai/Mistral-Small-4-119B-2603", 119, false},
+           About{"mistralai/Mistral-Small-4-119B-2603", 119, true},
            About{"baichuan-inc/Baichuan2-7B-Chat", 7.5, true},
        }) {
     CAPTURE(name);

@@ -55,6 +55,16 @@ double number_or_off(ConfigReader& config, std::string_view key, double absent) 
   return config.number({key}, config.mentions(key) ? 0.0 : absent);
 }
 
+void read_query_growth(ConfigReader& config, ModelSpec& spec) {
+  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (!scaling) return;
+  spec.query_growth = scaling->number({"llama_4_scaling_beta"}, 0.0);
+  if (spec.query_growth != 0 && spec.rope.original_max_positions == 0)
+    scaling->refuse("missing-key", "original_max_position_embeddings")
+        .says("'original_max_position_embeddings' is missing")
+        .hint("llama_4_scaling_beta counts positions in such contexts");
+}
+
 void read_training_details(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults) {
   spec.initializer_range = config.number({"initializer_range"}, defaults.initializer_range);
   spec.pad_token = config.integer("pad_token_id");

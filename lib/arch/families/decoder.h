@@ -46,6 +46,8 @@ void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& de
 /// Reads keys that all families share: token ids, initializer range, dtype.
 void read_training_details(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults = {});
 Activation read_activation(ConfigReader& config, std::string_view key, std::string_view otherwise);
+/// `llama_4_scaling_beta` of the RoPE settings into ModelSpec::query_growth.
+void read_query_growth(ConfigReader& config, ModelSpec& spec);
 /// The number at `key`; `absent` if the key is missing, 0 if it is null.
 double number_or_off(ConfigReader& config, std::string_view key, double absent);
 

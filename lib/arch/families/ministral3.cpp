@@ -13,13 +13,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.pad_token = 11;
   read_decoder(config, spec, defaults);
   read_uniform_window(config, spec, 0);
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  if (!scaling) return;
-  spec.query_growth = scaling->number({"llama_4_scaling_beta"}, 0.0);
-  if (spec.query_growth != 0 && spec.rope.original_max_positions == 0)
-    scaling->refuse("missing-key", "original_max_position_embeddings")
-        .says("'original_max_position_embeddings' is missing")
-        .hint("llama_4_scaling_beta counts positions in such contexts");
+  read_query_growth(config, spec);
 }
 
 }  // namespace ministral3
