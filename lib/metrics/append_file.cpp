@@ -12,6 +12,11 @@
 #include "base/log.h"
 
 namespace automodel::metrics {
+namespace {
+
+constexpr std::size_t kMostWaiting = 1 << 20;  // 3,000 steps
+
+}  // namespace
 
 AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
   const int extra = mode == Mode::kNew ? O_EXCL : 0;
@@ -21,25 +26,34 @@ AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(
 }
 
 AppendFile::~AppendFile() {
+  if (!waiting_.empty()) write_waiting();
   close(file_);
 }
 
 void AppendFile::truncate(std::int64_t size) {
+  waiting_.clear();
   if (ftruncate(file_, static_cast<off_t>(size)) != 0) fail_unwritable(path_, std::strerror(errno));
 }
 
 void AppendFile::append(std::string_view record) {
+  if (waiting_.size() + record.size() > kMostWaiting) waiting_.clear();
+  waiting_ += record;
+  write_waiting();
+}
+
+void AppendFile::write_waiting() {
   const off_t before = lseek(file_, 0, SEEK_END);
   ssize_t written = 0;
   do {
-    written = write(file_, record.data(), record.size());
+    written = write(file_, waiting_.data(), waiting_.size());
   } while (written < 0 && errno == EINTR);
-  const bool failed = written != static_cast<ssize_t>(record.size());
+  const bool failed = written != static_cast<ssize_t>(waiting_.size());
   if (failed && !failing_)
-    log::warning(fmt::format("'{}' cannot be written ({}); steps will be missing from it", path_.native(),
-                             written < 0 ? std::strerror(errno) : "the disk is full"));
+    log::warning(fmt::format("'{}' cannot be written ({}); its newest records stay in memory until it can",
+                             path_.native(), written < 0 ? std::strerror(errno) : "the disk is full"));
   if (failed && written > 0 && ftruncate(file_, before) != 0)
     log::debug(fmt::format("'{}' ends in half a record", path_.native()));
+  if (!failed) waiting_.clear();
   failing_ = failed;
 }
 

@@ -22,14 +22,17 @@ class AppendFile {
   /// Truncates the file to `size` bytes. Throws Error if that fails.
   void truncate(std::int64_t size);
   /// A failure (such as a full disk) is logged once and does not end the run; a record that did not fit leaves nothing
-  /// behind.
+  /// behind, and is written with a later one, or at the end.
   void append(std::string_view record);
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void write_waiting();
+
   std::filesystem::path path_;
   int file_ = -1;
   bool failing_ = false;
+  std::string waiting_ = {};  ///< records that could not be written, at most kMostWaiting bytes: then they are lost
 };
 
 /// Throws the Error for a metrics file that cannot be written.

@@ -165,7 +165,8 @@ TEST_CASE("a full disk is a warning, once until something can be written again, 
   full.append("a record\n");
   full.append("another\n");
   REQUIRE(warnings.size() == 1);
-  CHECK(warnings[0] == "'/dev/full' cannot be written (No space left on device); steps will be missing from it");
+  CHECK(warnings[0] ==
+        "'/dev/full' cannot be written (No space left on device); its newest records stay in memory until it can");
   // A file that may have ten bytes takes the first half of a record.
   rlimit limit = {}, small = {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
@@ -180,7 +181,7 @@ TEST_CASE("a full disk is a warning, once until something can be written again, 
   std::signal(SIGXFSZ, old);
   CHECK(folder.read("steps.jsonl") == "12345\n");
   file.append("abcdef\n");
-  CHECK(folder.read("steps.jsonl") == "12345\nabcdef\n");
+  CHECK(folder.read("steps.jsonl") == "12345\n67890\nabcdef\n");
   CHECK(warnings.size() == 2);
   log::set_listener({});
 }
