@@ -166,7 +166,7 @@ class Studio {
         out.gpus_per_node = ranks_of(name, value);
       else if (name == "actions" && (value == "compute" || value == "lowered"))
         out.actions = value;
-      else if (name != "name")
+      else if (name != "name" || !request.post)
         throw wrong_words(fmt::format("there is no parameter '{}={}'", name, value),
                           "recipe, set=KEY=VALUE, world_size, gpus_per_node, actions=compute or actions=lowered");
     }

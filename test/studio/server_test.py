@@ -208,14 +208,15 @@ class Rules(unittest.TestCase):
         token = f"token={studio.token}".encode()
         long = b"GET /api/plan?" + token + b"&set=" + b"a" * 40000 + b" HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
         headers = b"GET /api/plan?" + token + b" HTTP/1.1\r\n" + host + b"A: b\r\n" * 20000 + b"\r\n"
-        body = b"POST /api/save?" + token + b" HTTP/1.1\r\n" + host + b"Content-Length: 1000000\r\nConnection: close\r\n\r\n" + b"x" * 1000000
+        body = b"POST /api/save?name=large.yaml&" + token + b" HTTP/1.1\r\n" + host + b"Content-Length: 1000000\r\nConnection: close\r\n\r\n" + b"x" * 1000000
         negative = b"POST /api/save?" + token + b" HTTP/1.1\r\n" + host + b"Content-Length: -5\r\nConnection: close\r\n\r\n"
         endless = b"G" * 1000000
         for data in (long, headers, body, negative, endless, b"\0\1\2\3\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
             answer = studio.raw(data)
             self.assertNotRegex(answer, rb"^HTTP/1.\d 2", data[:60])
-        chunks = b"POST /api/save?" + token + b" HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n" + (b"4000\r\n" + b"x" * 0x4000 + b"\r\n") * 8
+        chunks = b"POST /api/save?name=large.yaml&" + token + b" HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n" + (b"4000\r\n" + b"x" * 0x4000 + b"\r\n") * 8
         self.assertNotRegex(studio.raw(chunks), rb"^HTTP/1.\d 2")
+        self.assertFalse(self.root.joinpath("large.yaml").exists())
         for query in ([("world_size", "0")], [("world_size", "4x")], [("world_size", "99999999999999")], [("gpus_per_node", "-1")], [("unknown", "1")],
                       [("actions", "all")]):
             status, _, text = studio.ask("/api/plan", query)
@@ -260,6 +261,37 @@ class Rules(unittest.TestCase):
         body = self.studio(name).ask("/")[2]
         self.assertEqual(body.count("<script"), 1)
         self.assertNotIn("alert(1)<", body)
+
+    def test_a_browser_is_given_an_address_that_works_once(self):
+        tools = self.root / "tools"
+        tools.mkdir()
+        opener = tools / "xdg-open"
+        opener.write_text('#!/bin/sh\necho "$@" > opened.part && mv opened.part opened\n')
+        opener.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DISPLAY": ":9"}
+        for words, opens in (([], True), (["--no-open"], False)):
+            process = subprocess.Popen([PROGRAM, "studio", "recipe.yaml", *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       text=True, env=environment)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]+)", process.stdout.readline().strip()).groups()
+            opened, end = self.root / "opened", time.monotonic() + (10 if opens else 0.5)
+            while not opened.exists() and time.monotonic() < end:
+                time.sleep(0.02)
+            self.assertEqual(opened.exists(), opens)
+            if not opens:
+                continue
+            address = urllib.parse.urlsplit(opened.read_text().strip())
+            opened.unlink()
+            self.assertNotIn(token, address.query)
+            answers = []
+            for path in ("/api/plan", "/", "/"):
+                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+                connection.request("GET", f"{path}?{address.query}")
+                answer = connection.getresponse()
+                answers.append((answer.status, answer.getheader("Location")))
+                connection.close()
+            self.assertEqual(answers, [(403, None), (303, "/?token=" + token), (403, None)])
 
     def test_a_port_can_be_chosen_and_be_taken(self):
         studio = self.studio("recipe.yaml")

@@ -67,9 +67,10 @@ function scale(low, high, logarithmic) {
   const map = logarithmic ? Math.log10 : value => value;
   let marks = ticks(low, high, 7);
   if (logarithmic) {
-    marks = [];
-    for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); ++power) marks.push(10 ** power);
-    if (marks.length < 2) marks = [low, high];
+    const powers = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) powers.push(10 ** power);
+    const within = each => each >= low && each <= high, fine = powers.flatMap(each => [each, 2 * each, 5 * each]).filter(within);
+    marks = fine.length > 7 ? powers.filter(within) : fine.length > 1 ? fine : [low, high];
   }
   return {low, high, marks, place: value => (map(value) - map(low)) / (map(high) - map(low))};
 }

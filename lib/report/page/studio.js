@@ -20,7 +20,7 @@ const kControls = [
   {key: 'step_scheduler.global_batch_size', title: 'Sequences of a step', slides: true, list: () => kPowers(16384), now: plan => plan.batch.global},
   {key: 'dataset.seq_length', title: 'Tokens of a sequence', slides: true, list: () => kPowers(1 << 20).slice(6), now: plan => plan.batch.sequence_length, when: plan => plan.settings.dataset && 'seq_length' in plan.settings.dataset},
   {key: 'distributed.activation_checkpointing', title: 'Recomputation', list: () => ['false', 'selective', 'full'], now: plan => plan.execution.recompute},
-  {key: 'model.torch_dtype', title: 'Weights as', list: () => ['bfloat16', 'float16', 'float32'], now: plan => plan.dtypes.master},
+  {key: 'model.torch_dtype', title: 'Type of the model', list: () => ['bfloat16', 'float16', 'float32'], now: () => ''},
   {key: 'distributed.mp_policy.param_dtype', title: 'Compute in', list: () => ['bfloat16', 'float16', 'float32'], now: plan => plan.dtypes.compute},
   {key: 'hardware.profile', title: 'Hardware', list: boot => boot.devices, now: plan => plan.hardware ? plan.hardware.name : ''},
   {key: 'gpus_per_node', title: 'Ranks of a machine', slides: true, list: () => [1, 2, 4, 8, 16, 32, 64, 72], now: plan => plan.hardware ? plan.hardware.ranks_per_node : 8, parameter: true},
@@ -61,10 +61,18 @@ async function follow() {
   const turn = ++studio.turn, query = wanted();
   history.replaceState(null, '', '#' + new URLSearchParams([...(studio.recipe ? [['recipe', studio.recipe]] : []), ...studio.changed]));
   try {
-    const [plan, trace] = (await Promise.all([ask('/api/plan', query), ask('/api/trace', query)])).map(JSON.parse);
+    const traced = ask('/api/trace', query).catch(() => '{"traceEvents":[]}'), plan = JSON.parse(await ask('/api/plan', query));
+    // The time line of many microbatches is megabytes: the rest does not wait for it.
+    let trace = await Promise.race([traced, new Promise(done => setTimeout(done, 50))]);
     if (turn !== studio.turn) return;  // something else has been changed since
     studio.errors = plan.errors;
-    if (!plan.errors) [studio.plan, studio.trace] = [plan, trace.errors ? null : trace];
+    if (!plan.errors) studio.plan = plan;
+    if (!plan.errors && trace === undefined) {
+      show();
+      trace = await traced;
+      if (turn !== studio.turn) return;
+    }
+    if (!plan.errors) studio.trace = JSON.parse(trace);
   } catch (error) {
     if (turn !== studio.turn) return;
     studio.errors = [{id: 'no answer', message: error.message || String(error), help: 'is automodel studio still running?', line: 0}];
