@@ -166,9 +166,12 @@ class Studio {
         out.gpus_per_node = ranks_of(name, value);
       else if (name == "actions" && (value == "compute" || value == "lowered"))
         out.actions = value;
+      else if (name == "no_files" && value == "1")
+        out.no_files = true;
       else if (name != "name" || !request.post)
-        throw wrong_words(fmt::format("there is no parameter '{}={}'", name, value),
-                          "recipe, set=KEY=VALUE, world_size, gpus_per_node, actions=compute or actions=lowered");
+        throw wrong_words(
+            fmt::format("there is no parameter '{}={}'", name, value),
+            "recipe, set=KEY=VALUE, world_size, gpus_per_node, no_files=1, actions=compute or actions=lowered");
     }
     if (out.recipe.empty() && !places_.recipes.empty()) out.recipe = places_.recipes.front();
     return out;

@@ -199,6 +199,19 @@ class Page(unittest.TestCase):
         self.page.call("Page.reload")
         self.page.until(f"document.readyState === 'complete' && document.querySelectorAll('#plan .tile').length > 4 && {speed} === shortNumber({best['tokens_per_second']})")
 
+    def test_a_recipe_that_is_refused_can_be_changed(self):
+        self.root.joinpath("recipe.yaml").write_text(RECIPE.replace("tp_size: 2", "tp_size: 3").replace("{_target_: mock, seq_length: 4096}", "{_target_: text, paths: [no.txt], tokenizer: bytes, seq_length: 512}")
+                                                     .replace("pretrained_model_name_or_path: meta-llama/Llama-3.1-8B", "config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, num_attention_heads: 4, vocab_size: 300}"))
+        self.start("recipe.yaml")
+        self.page.until("document.querySelector('.refusal')")
+        self.assertIn("tp_size", self.texts(".refusal")[0])
+        self.page.value("document.querySelector('[data-key=\"distributed.tp_size\"] input').focus()")
+        self.page.press("ArrowRight")
+        self.follows("document.querySelector('.refusal b').textContent === 'missing-file'")
+        self.page.click("#no-files")
+        self.follows("document.querySelector('.refusal') === null && document.querySelectorAll('#plan .tile').length > 4")
+        self.assertIn("--no-files", self.page.value("command()"))
+
     def test_any_key_can_be_set(self):
         self.planned()
         self.page.click("#other-key")

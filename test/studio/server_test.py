@@ -103,6 +103,8 @@ class Rules(unittest.TestCase):
             ([("set", "distributed.tp_sise=3")], ["distributed.tp_sise=3"]),
             ([("set", "--distributed.activation_checkpointing=full")], ["--distributed.activation_checkpointing=full"]),
             ([("set", "nothing")], ["nothing"]),
+            ([("set", "dataset={_target_: text, paths: [no.txt], tokenizer: bytes, seq_length: 64}"), ("no_files", "1")],
+             ["dataset={_target_: text, paths: [no.txt], tokenizer: bytes, seq_length: 64}", "--no-files"]),
         ]
         for query, words in cases:
             status, headers, body = studio.ask("/api/plan", query)
@@ -218,7 +220,7 @@ class Rules(unittest.TestCase):
         self.assertNotRegex(studio.raw(chunks), rb"^HTTP/1.\d 2")
         self.assertFalse(self.root.joinpath("large.yaml").exists())
         for query in ([("world_size", "0")], [("world_size", "4x")], [("world_size", "99999999999999")], [("gpus_per_node", "-1")], [("unknown", "1")],
-                      [("actions", "all")]):
+                      [("actions", "all")], [("no_files", "0")], [("name", "a.yaml")]):
             status, _, text = studio.ask("/api/plan", query)
             self.assertEqual((status, json.loads(text)["errors"][0]["id"]), (400, "usage"), query)
         self.assertEqual(studio.ask("/api/plan")[0], 200)

@@ -40,7 +40,7 @@ function wanted() {
   const query = studio.recipe ? [['recipe', studio.recipe]] : [];
   for (const [key, value] of studio.changed) {
     const control = kControls.find(each => each.key === key);
-    if (control && control.parameter) query.push([key, value]);
+    if (control && control.parameter || key === 'no_files') query.push([key, value]);
     else query.push(['set', `${key}=${control && control.value ? control.value(value) : value}`]);
   }
   return query;
@@ -86,6 +86,7 @@ function command() {
   for (const [key, value] of wanted()) {
     if (key === 'world_size') words.push('--world-size', value);
     else if (key === 'gpus_per_node') words.push('--gpus-per-node', value);
+    else if (key === 'no_files') words.push('--no-files');
     else if (key === 'set') words.push(value);
   }
   return words.map(quoted).join(' ');
@@ -104,8 +105,10 @@ async function copy(text, what) {
 
 function control({key, title, slides, list, now, when}, plan) {
   const touched = studio.changed.get(key), id = 'control ' + key;
-  const value = touched ?? String(now(plan)), choices = [...(list(boot, plan) || [])].map(String);
-  const off = when && !when(plan) && touched === undefined;
+  // Before there is any plan, what depends on one offers powers of two.
+  const known = (read, other) => { try { return read(); } catch { return plan ? [] : other; } };
+  const value = touched ?? String(known(() => now(plan), slides ? 1 : '')), choices = known(() => list(boot, plan), kPowers(1024)).map(String);
+  const off = plan && when && !when(plan) && touched === undefined;
   const label = el('label', {for: id}, title, el('b', {}, touched === undefined && !slides ? '' : value));
   const back = touched === undefined ? null : el('button', {type: 'button', title: 'as the recipe says', 'aria-label': title + ': as the recipe says', onclick: () => change(key, null)}, '\u21ba');
   let input;
@@ -126,7 +129,7 @@ function control({key, title, slides, list, now, when}, plan) {
 function furtherKeys() {
   const key = el('input', {id: 'other-key', list: 'keys', placeholder: 'a.b.c', 'aria-label': 'another key'}), value = el('input', {id: 'other-value', placeholder: 'value', 'aria-label': 'its value'});
   const set = () => key.value && change(key.value.trim(), value.value);
-  const known = new Set(kControls.map(each => each.key));
+  const known = new Set([...kControls.map(each => each.key), 'no_files']);
   return el('div', {class: 'control'}, el('label', {for: 'other-key'}, 'Any other key'),
       el('form', {class: 'row', onsubmit: event => { event.preventDefault(); document.activeElement.blur(); set(); }}, key, value, el('button', {}, 'Set')),
       el('datalist', {id: 'keys'}, boot.keys.map(each => el('option', {value: each}))),
@@ -138,7 +141,9 @@ function controls() {
   const choice = recipes.length > 1 ? el('div', {class: 'control'}, el('label', {for: 'recipe'}, 'Recipe'),
       el('select', {id: 'recipe', onchange: event => { studio.recipe = event.target.value; follow(); }},
           recipes.map(each => el('option', {value: each, selected: each === studio.recipe}, each)))) : null;
-  return [choice, plan ? kControls.map(each => control(each, plan)) : null, furtherKeys(),
+  const elsewhere = el('label', {class: 'pick'}, el('input', {type: 'checkbox', id: 'no-files', checked: studio.changed.has('no_files'),
+    onchange: event => change('no_files', event.target.checked ? '1' : null)}), ' Do not look at files');
+  return [choice, kControls.map(each => control(each, plan)), furtherKeys(), elsewhere,
     el('button', {type: 'button', onclick: () => { studio.changed.clear(); follow(); }}, 'All as the recipe says')];
 }
 
