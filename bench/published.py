@@ -18,6 +18,7 @@ import hashlib
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 RUNS = pathlib.Path(__file__).resolve().parent.parent / "test/golden/published/runs.jsonl"
@@ -150,6 +151,28 @@ def searched(automodel, runs):
     return out
 
 
+def schedules(automodel, runs):
+    """The searched schedule beside the best named one in no more memory; and the runs in which it is slower."""
+    out = [["run", "pp", "searched s", "GiB", "best named in that memory", "s", "searched / named"]]
+    slower = []
+    for run in runs:
+        listed = plan(automodel, run, more=("--compare-schedules",)).get("schedules", [])
+        found = [row for row in listed if row["ok"]]
+        own = min((row for row in found if row["schedule"] == "searched"), key=lambda row: row["step_seconds"], default=None)
+        if own is None:
+            slower.append(f"{run['id']}: no searched schedule")
+            continue
+        best = min((row for row in found if row["schedule"] != "searched" and row["peak_bytes"] <= own["peak_bytes"] + 1),
+                   key=lambda row: row["step_seconds"], default=own)
+        ratio = own["step_seconds"] / best["step_seconds"]
+        out.append([run["id"], run["recipe"]["distributed"]["pp_size"], f"{own['step_seconds']:.4f}",
+                    f"{own['peak_bytes'] / 2**30:.1f}", f"{best['schedule']}, {best['stages_per_rank']} stages per rank",
+                    f"{best['step_seconds']:.4f}", f"{ratio:.4f}"])
+        if ratio > 1 + 1e-9:
+            slower.append(f"{run['id']}: {ratio:.6f} times {best['schedule']}")
+    return out, slower
+
+
 def text(cells):
     widths = [max(len(str(row[i])) for row in cells) for i in range(len(cells[0]))]
     return "\n".join("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)
@@ -168,11 +191,17 @@ def main():
     parser.add_argument("--as-written", action="store_true", help="recipes without the keys that say which stack ran")
     parser.add_argument("--rows", choices=["fitted", "held-out"], help="one half")
     parser.add_argument("--search", action="store_true", help="what plan --search finds for NeMo's rows")
+    parser.add_argument("--schedules", action="store_true",
+                        help="only the searched schedule beside the named ones, for runs with pipelines; fails if it is slower")
     parser.add_argument("--summary", action="store_true", help="no table of the rows")
     arguments = parser.parse_args()
     runs = [run for run in read_runs() if arguments.only in run["id"]]
     if arguments.rows:
         runs = [run for run in runs if fitted(run["id"]) == (arguments.rows == "fitted")]
+    if arguments.schedules:
+        cells, slower = schedules(arguments.automodel, [run for run in runs if run["recipe"]["distributed"].get("pp_size", 1) > 1])
+        print(text(cells) + f"\n{len(cells) - 1} runs, searched slower in {len(slower)}")
+        sys.exit("\n".join(slower) or 0)
     rows = [measure(arguments.automodel, run, arguments.as_written) for run in runs]
     if not arguments.summary:
         print(text(table(rows)) + "\n")

@@ -53,6 +53,8 @@ std::string recipe_file(const std::string& name) {
 TEST_CASE("a searched schedule is never slower than a named one in the same memory", "[plan]") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> recipes = {
       {recipe_file("pipeline.yaml"), {}},
+      {recipe_file("lora.yaml"), {}},
+      {recipe_file("quickstart.yaml"), {}},
       {kWide, {"--distributed.pp_size=2"}},
       {kWide, {"--distributed.pp_size=4", "--distributed.pipeline.pp_microbatch_size=2"}},
   };
