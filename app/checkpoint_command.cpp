@@ -125,9 +125,14 @@ int verify(const Options& options) {
 /// Rejects options that would have no effect.
 void check_checkpoint_options(const Options& options) {
   const bool exports = options.action == "export";
-  if (!exports && (!options.output.empty() || !options.dtype.empty() || !options.base.empty() || options.merge))
-    throw wrong_words(fmt::format("{} takes one folder, without --dtype, --merge or --base", options.action),
+  const bool imports = options.action == "import";
+  if (!exports && (!options.dtype.empty() || !options.base.empty() || options.merge))
+    throw wrong_words(fmt::format("{} takes no --dtype, --merge or --base", options.action),
                       "for example 'automodel checkpoint export DIR NEW_FOLDER --merge --base DIR'");
+  if (!exports && !imports && !options.output.empty())
+    throw wrong_words(fmt::format("{} takes one folder", options.action), "for example 'automodel checkpoint ls DIR'");
+  if (!imports && !options.recipe.empty())
+    throw wrong_words("--recipe is for import", "for example 'automodel checkpoint import SOURCE DIR --recipe RECIPE'");
   if (exports && !options.base.empty() && !options.merge)
     throw wrong_words("--base names the base model for --merge", "add --merge, or leave --base out");
 }
@@ -156,7 +161,8 @@ struct Action {
   std::string_view name;
   int (*run)(const Options& options);
 };
-constexpr std::array kActions = {Action{"ls", list}, Action{"verify", verify}, Action{"export", export_folder}};
+constexpr std::array kActions = {Action{"ls", list}, Action{"verify", verify}, Action{"export", export_folder},
+                                 Action{"import", import_checkpoint}};
 
 }  // namespace
 

@@ -158,14 +158,22 @@ void add_estimate_options(CLI::App& sub, Options& options) {
 }
 
 void add_checkpoint_options(CLI::App& sub, Options& options) {
-  sub.add_option("ACTION", options.action,
-                 "ls: a table; verify: read everything and compare checksums; export: write a "
-                 "Hugging Face folder")
+  sub.add_option(
+         "ACTION", options.action,
+         "ls: a table; verify: read everything and compare checksums; export: write a "
+         "Hugging Face folder; import: take over a run of torchtitan, NeMo AutoModel or accelerate, or any that "
+         "torch.distributed.checkpoint saved")
       ->required()
-      ->check(one_of({"ls", "verify", "export"}));
-  sub.add_option("DIR", options.folder, "A checkpoint (RUN/LOWEST_VAL: the best one), or a folder of checkpoints")
+      ->check(one_of({"ls", "verify", "export", "import"}));
+  sub.add_option("DIR", options.folder,
+                 "A checkpoint (RUN/LOWEST_VAL: the best one), or a folder of checkpoints; import: the folder with "
+                 ".metadata, NeMo's epoch_*_step_*, or accelerate's with pytorch_model_fsdp_0")
       ->required();
-  sub.add_option("OUTPUT", options.output, "export: the new folder");
+  sub.add_option("OUTPUT", options.output, "export, import: the new folder");
+  sub.add_option("--recipe", options.recipe,
+                 "import: recipe of the run that goes on (batch size, and the model if SOURCE "
+                 "has no config.json)")
+      ->type_name("RECIPE");
   sub.add_option("--dtype", options.dtype, "export: dtype of the weights (default: as stored)")->type_name("DTYPE");
   sub.add_flag("--merge", options.merge, "export: merge LoRA adapters into their base model");
   sub.add_option("--base", options.base, "export --merge: folder of the base model")->type_name("DIR");

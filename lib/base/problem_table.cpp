@@ -480,10 +480,14 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "parameters, or adapters of a given rank).",
      "Use a separate `checkpoint_dir` per run (the default for every recipe is `checkpoints/` in the working folder). "
      "`--checkpoint.restore_from LATEST` resumes from it anyway, `--checkpoint.resume never` starts over."},
-    {"checkpoint-missing", ExitCode::kCheckpoint, "The folder holds no checkpoint.",
-     "Give a folder of checkpoints, or one checkpoint."},
+    {"checkpoint-missing", ExitCode::kCheckpoint,
+     "The folder holds no checkpoint; for `checkpoint import`, none in a layout that is known, or none of this model.",
+     "Give a folder of checkpoints, or one checkpoint; `checkpoint import` needs the recipe of the same model."},
     {"checkpoint-damaged", ExitCode::kCheckpoint,
-     "A file of a checkpoint differs from its manifest in size or checksum.",
+     "A file of a checkpoint differs from its manifest in size or checksum. `checkpoint import`: a file is not what "
+     "its "
+     "format says, a pickle asks for a class that is not of PyTorch's distributed checkpoints (nothing of it was "
+     "executed), or the parts of a tensor overlap or leave holes.",
      "Use another checkpoint (`checkpoint.restore_from`), or copy this one again."},
     {"manifest-syntax", ExitCode::kCheckpoint, "A checkpoint's manifest is not a valid manifest.", "As above."},
     {"state-syntax", ExitCode::kCheckpoint, "A checkpoint's `state.json` is invalid, or from another release.",

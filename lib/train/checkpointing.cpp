@@ -39,7 +39,7 @@ DType dtype_of(at::ScalarType type) {
 
 /// The ids with which texts begin and end, for a model whose configuration the recipe holds: without them transformers
 /// takes those of the family's first model, and never stops at the end of a text.
-TextEnds text_ends(const Setup& setup) {
+plan::TextEnds text_ends(const Setup& setup) {
   if (setup.world.rank() != 0 || !setup.plan.model->folder.empty()) return {};
   const auto text = data::text_choice(*setup.recipe().dataset());
   const bool has_text = std::visit(
@@ -53,36 +53,7 @@ TextEnds text_ends(const Setup& setup) {
   Diagnostics ignored;
   const auto tokenizer =
       data::open_tokenizer(text.tokenizer.value_or("bytes"), setup.loaded.folder(), "dataset.tokenizer", ignored);
-  return tokenizer ? TextEnds{tokenizer->bos(), tokenizer->eos()} : TextEnds{};
-}
-
-/// config.json for the saved folder: the model's own, completed with what transformers needs to open it.
-std::string config_of(const plan::ModelChoice& model, at::ScalarType stored, const TextEnds& ends) {
-  Diagnostics problems;
-  auto value = config::to_value(config::parse_yaml(model.config_text, "config.json", problems));  // JSON is YAML
-  AUTOMODEL_CHECK(problems.empty() && value.map() != nullptr, "a configuration that was read before");
-  if (value.find("architectures") == nullptr)
-    value.set("architectures", config::Value::List{config::Value(model.spec.architecture)});
-  const std::string name(automodel::name_of(dtype_of(stored)));
-  value.set("dtype", name);
-  value.set("torch_dtype", name);
-  value.set("tie_word_embeddings", model.spec.tied_embeddings);
-  for (const auto& [key, id] : {std::pair("bos_token_id", ends.bos), std::pair("eos_token_id", ends.eos)})
-    if (id && value.find(key) == nullptr) value.set(key, std::int64_t{*id});
-  return config::to_json(value, 2) + "\n";
-}
-
-/// generation_config.json for a model that has none: the ids with which config.json says that texts begin and end, as
-/// transformers would derive them. Empty if there are none.
-std::string generation_config_of(const plan::ModelChoice& model, const std::string& config_text) {
-  std::error_code error;
-  if (!model.folder.empty() && fs::exists(model.folder / "generation_config.json", error)) return "";
-  Diagnostics problems;
-  const auto config = config::to_value(config::parse_yaml(config_text, "config.json", problems));
-  config::Value out = config::Value::Map{};
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (const auto* id = config.find(key); id != nullptr && !id->is_null()) out.set(key, *id);
-  return out.map()->empty() ? "" : config::to_json(out, 2) + "\n";
+  return tokenizer ? plan::TextEnds{tokenizer->bos(), tokenizer->eos()} : plan::TextEnds{};
 }
 
 /// adapter_config.json. The base model is identified by its folder, or by the recipe's name for it if that is a name in
@@ -143,7 +114,7 @@ Checkpointing::Checkpointing(const Setup& setup, Trainer& trainer, const StartPo
       started_from_(start.checkpoint),
       identity_(start.run),
       stored_(stored_type(setup)),
-      ends_(setup.recipe().checkpoint->enabled() ? text_ends(setup) : TextEnds{}),
+      ends_(setup.recipe().checkpoint->enabled() ? text_ends(setup) : plan::TextEnds{}),
       best_(start.state.best_val_loss),
       best_name_(start.state.best),
       copies_(std::move(copies)) {
@@ -203,8 +174,8 @@ void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint
     request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
   } else {
     const auto& model = *setup_.plan.model;
-    request.texts = {{"model/config.json", config_of(model, stored_, ends_)}};
-    if (auto text = generation_config_of(model, request.texts.front().second); !text.empty())
+    request.texts = {{"model/config.json", plan::saved_config(model, dtype_of(stored_), ends_)}};
+    if (auto text = plan::saved_generation_config(model, request.texts.front().second); !text.empty())
       request.texts.emplace_back("model/generation_config.json", std::move(text));
   }
   request.texts.emplace_back(checkpoint::kStateName, to_json(state));

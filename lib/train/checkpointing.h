@@ -11,6 +11,7 @@
 #include "checkpoint/memory_copies.h"
 #include "checkpoint/saver.h"
 #include "metrics/event_log.h"
+#include "plan/saved_config.h"
 #include "train/setup.h"
 #include "train/snapshot.h"
 #include "train/start_point.h"
@@ -22,11 +23,6 @@ namespace automodel::train {
 /// Call before anything is built: checks that checkpoints can be written, and creates the copies in host memory (null
 /// if the recipe asks for none). Collective. Throws Error (kCheckpoint).
 std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup);
-
-/// Ids of a tokenizer; absent where it has none.
-struct TextEnds {
-  std::optional<std::int32_t> bos = {}, eos = {};
-};
 
 /// Saves a run. All arguments must outlive it.
 class Checkpointing {
@@ -68,7 +64,7 @@ class Checkpointing {
   std::unique_ptr<Snapshot> snapshot_;
   std::unique_ptr<Snapshot> copied_;  ///< for copies in memory, which may be in progress at the same time as a save
   at::ScalarType stored_;
-  TextEnds ends_;
+  plan::TextEnds ends_;
   std::optional<double> best_;
   std::string best_name_;
   bool saved_ = false;

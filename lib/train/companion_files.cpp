@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/find_file.h"
+#include "checkpoint/format/companion_names.h"
 #include "data/tokenizer.h"
 #include "tokenizer/named_templates.h"
 
@@ -13,11 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kTokenizerFiles = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",     "tokenizer.model"};
-constexpr std::array kTemplateFiles = {"chat_template.jinja", "chat_template.json"};
-constexpr const char* kGeneration = "generation_config.json";
+using checkpoint::kTemplateFiles;
+using checkpoint::kTokenizerFiles;
 
 /// The folder of a run's tokenizer; empty if it has no files.
 fs::path tokenizer_folder(const data::TextChoice& text, const Setup& setup) {
@@ -51,7 +49,7 @@ void add_companions(checkpoint::SaveRequest& request, const Setup& setup) {
   else
     request.copies.emplace_back(file->extension() == ".json" ? "model/chat_template.json" : "model/chat_template.jinja",
                                 *file);
-  copy_all(request, setup.plan.model->folder, std::array{kGeneration});
+  copy_all(request, setup.plan.model->folder, std::array{checkpoint::kGenerationFile});
 }
 
 }  // namespace automodel::train

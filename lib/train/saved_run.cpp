@@ -34,7 +34,9 @@ std::vector<std::string> differences(const checkpoint::RunState& state, const Se
   if (state.seed != setup.seed())
     out.push_back(fmt::format("the seed is {} here and was {}: from here on the data comes in another order",
                               setup.seed(), state.seed));
-  if (state.global_batch_size != setup.plan.batch.global)
+  if (state.optimizer.empty())
+    out.push_back("the checkpoint has no states of an optimizer: it begins anew, with moments of zero");
+  if (state.global_batch_size > 0 && state.global_batch_size != setup.plan.batch.global)
     out.push_back(
         fmt::format("global_batch_size is {} here and was {}: steps are counted on from {}, epochs and data "
                     "by the new size",
@@ -84,6 +86,7 @@ parallel::WeightSource SavedRun::weights() const {
 }
 
 void SavedRun::restore_optimizer(Runtime& runtime) const {
+  if (state_.optimizer.empty()) return;
   auto& optimizer = runtime.optimizer();
   std::map<std::string, const model::Weight*> weights;
   for (auto* stage : runtime.stages())

@@ -491,7 +491,11 @@ TEST_CASE("invalid options and option values are refused with a usage error", "[
   says("generate x --top-p 2", "--top-p: '2' is not a number from 1e-09 to 1", "see automodel generate --help");
   says("plan r.yaml --actions computed", "--actions: 'computed' is not one of compute, lowered",
        "did you mean 'compute'?");
-  says("checkpoint lss x", "ACTION: 'lss' is not one of ls, verify, export", "did you mean 'ls'?");
+  says("checkpoint lss x", "ACTION: 'lss' is not one of ls, verify, export, import", "did you mean 'ls'?");
+  says("checkpoint ls x --recipe r.yaml", "--recipe is for import",
+       "for example 'automodel checkpoint import SOURCE DIR --recipe RECIPE'");
+  says("checkpoint ls x y", "ls takes one folder", "for example 'automodel checkpoint ls DIR'");
+  says("checkpoint import x", "import needs a second folder", "for example 'automodel checkpoint import SOURCE DIR'");
   says("plan r.yaml --world-size", "--world-size needs a value", "see automodel plan --help");
   says("plan r.yaml --timelin a.svg", "'--timelin' is neither an option nor a key of the recipe",
        "did you mean '--timeline'?");

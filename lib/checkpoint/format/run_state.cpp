@@ -60,7 +60,7 @@ class Members {
   }
   void take_object(const char* key, std::string& out) {
     if (const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_object(); }))
-      out = found->dump();
+      out = found->is_null() ? "" : found->dump();
   }
   void take(const char* key, std::optional<LossScale>& out) {
     const auto* found = find(key, [](const OrderedJson& j) { return j.is_null() || j.is_object(); });
@@ -132,13 +132,13 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   Members members(json);
   std::int64_t format = 0, ranks = 0;
   members.take("format", 0, format);
-  members.take("step", 0, out.step);
+  members.take("step", -1, out.step);
   members.take("epoch", 0, out.epoch);
   members.take("samples_consumed", 0, out.samples);
   members.take("optimizer", out.optimizer);
   members.take("optimizer_steps", 0, out.optimizer_steps);
   members.take("seed", out.seed);
-  members.take("global_batch_size", 1, out.global_batch_size);
+  members.take("global_batch_size", 0, out.global_batch_size);
   members.take_object("lr_schedule", out.lr_schedule);
   members.take("loss_scale", out.loss_scale);
   members.take("loss", out.loss);

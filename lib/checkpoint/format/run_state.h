@@ -22,14 +22,14 @@ struct LossScale {
 };
 
 struct RunState {
-  std::int64_t step = 0;     ///< the last finished step; the run continues with the next
+  std::int64_t step = 0;     ///< the last finished step, -1 if there is none; the run continues with the next
   std::int64_t epoch = 0;    ///< of that step
   std::int64_t samples = 0;  ///< consumed so far: (step + 1) * global_batch_size
   std::int64_t optimizer_steps = 0;
-  std::string optimizer = {};  ///< "adamw" or "adam"
-  std::uint64_t seed = 0;      ///< of every random stream; with the step, this is the entire RNG state
-  std::int64_t global_batch_size = 0;
-  std::string lr_schedule = {};  ///< JSON object: plan::LrSettings
+  std::string optimizer = {};          ///< "adamw", ...; "": the checkpoint has no states of an optimizer
+  std::uint64_t seed = 0;              ///< of every random stream; with the step, this is the entire RNG state
+  std::int64_t global_batch_size = 0;  ///< 0: unknown
+  std::string lr_schedule = {};        ///< JSON object: plan::LrSettings
   std::optional<LossScale> loss_scale = {};
   std::optional<double> loss = {};           ///< at `step`
   std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, if it was computed at this step

@@ -1,0 +1,387 @@
+// Checkpoints of torch.distributed.checkpoint, made by hand: sound ones are read, and those that would run something,
+// or whose files do not fit together, are refused.
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/dcp/titan_names.h"
+#include "temporary_folder.h"
+
+using namespace automodel;
+using namespace automodel::checkpoint;
+using automodel::test::TemporaryFolder;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+std::string little(std::uint64_t value, std::size_t size) {
+  std::string out;
+  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
+  return out;
+}
+
+// Pickles, one function per value.
+std::string text(const std::string& value) {
+  return "X" + little(value.size(), 4) + value;
+}
+std::string number(std::int64_t value) {
+  return "\x8a\x08" + little(static_cast<std::uint64_t>(value), 8);
+}
+std::string sequence(const std::vector<std::string>& items, char end) {
+  return "(" + std::accumulate(items.begin(), items.end(), std::string()) + end;
+}
+std::string tuple(const std::vector<std::string>& items) {
+  return sequence(items, 't');
+}
+std::string list(const std::vector<std::string>& items) {
+  return "]" + sequence(items, 'e');
+}
+std::string dict(const std::vector<std::string>& keys_and_values) {
+  return "}" + sequence(keys_and_values, 'u');
+}
+std::string named(const std::string& module, const std::string& name) {
+  return "c" + module + "\n" + name + "\n";
+}
+std::string call(const std::string& module, const std::string& name, const std::vector<std::string>& arguments) {
+  return named(module, name) + tuple(arguments) + "R";
+}
+std::string sizes(const Sizes& values) {
+  std::vector<std::string> items;
+  for (const auto value : values) items.push_back(number(value));
+  return call("torch", "Size", {tuple(items)});
+}
+std::string object(const std::string& name, const std::string& state) {
+  return call("torch.distributed.checkpoint.metadata", name, {}) + state + "b";
+}
+std::string pickle(const std::string& value) {
+  return "\x80\x02" + value + ".";
+}
+
+struct Member {
+  std::string name, data;
+  int method = 0;
+};
+
+std::string zip(const std::vector<Member>& members) {
+  std::string out, directory;
+  for (const auto& [name, data, method] : members) {
+    const auto at = out.size();
+    const auto middle = little(static_cast<std::uint64_t>(method), 2) + little(0, 8) + little(data.size(), 4) +
+                        little(data.size(), 4) + little(name.size(), 2) + little(0, 2);
+    out += "PK\3\4" + little(0, 4) + middle + name + data;
+    directory += "PK\1\2" + little(0, 6) + middle + little(0, 10) + little(at, 4) + name;
+  }
+  const auto count = little(members.size(), 2);
+  return out + directory + "PK\5\6" + little(0, 4) + count + count + little(directory.size(), 4) +
+         little(out.size(), 4) + little(0, 2);
+}
+
+std::string floats(const std::vector<float>& values) {
+  std::string out(values.size() * 4, '\0');
+  std::memcpy(out.data(), values.data(), out.size());
+  return out;
+}
+
+std::string tensor_value(const Sizes& shape, std::int64_t elements) {
+  std::vector<std::string> extents, strides;
+  std::int64_t stride = 1;
+  for (const auto size : shape) extents.push_back(number(size));
+  for (auto i = shape.size(); i-- > 0; stride *= shape[i]) strides.insert(strides.begin(), number(stride));
+  return call("torch._utils", "_rebuild_tensor_v2",
+              {tuple({text("storage"), named("torch", "FloatStorage"), text("0"), text("cpu"), number(elements)}) + "Q",
+               number(0), tuple(extents), tuple(strides), "\x89", call("collections", "OrderedDict", {})});
+}
+
+struct Part {
+  Sizes offsets, sizes;
+  std::vector<float> values;
+  std::string record = {};  ///< instead of the archive of these values
+};
+struct Tensor {
+  std::string name;
+  Sizes shape;
+  std::vector<Part> parts;
+};
+
+std::string record_of(const Part& part) {
+  if (!part.record.empty()) return part.record;
+  return zip({{"archive/data.pkl", pickle(tensor_value(part.sizes, static_cast<std::int64_t>(part.values.size())))},
+              {"archive/byteorder", "little"},
+              {"archive/data/0", floats(part.values)}});
+}
+
+/// A whole folder; a value's record is given as it is.
+struct Source {
+  std::vector<Tensor> tensors = {};
+  std::vector<std::pair<std::string, std::string>> values = {};
+  std::string file = "__0_0.distcp";
+  std::function<void(std::string& data)> damage = {};
+
+  void write(const TemporaryFolder& folder) const {
+    std::string data;
+    std::vector<std::string> entries, storage;
+    const auto add = [&](const std::string& name, const std::string& place, const std::string& record) {
+      storage.push_back(object("MetadataIndex", dict({text("fqn"), text(name), text("offset"), place})));
+      storage.push_back(
+          call("torch.distributed.checkpoint.filesystem", "_StorageInfo", {}) +
+          dict({text("relative_path"), text(file), text("offset"), number(static_cast<std::int64_t>(data.size())),
+                text("length"), number(static_cast<std::int64_t>(record.size()))}) +
+          "b");
+      data += record;
+    };
+    for (const auto& tensor : tensors) {
+      std::vector<std::string> chunks;
+      for (const auto& part : tensor.parts) {
+        chunks.push_back(object("ChunkStorageMetadata",
+                                dict({text("offsets"), sizes(part.offsets), text("sizes"), sizes(part.sizes)})));
+        add(tensor.name, sizes(part.offsets), record_of(part));
+      }
+      entries.push_back(text(tensor.name));
+      entries.push_back(
+          object("TensorStorageMetadata",
+                 dict({text("properties"), object("TensorProperties", tuple({named("torch", "float32"), "N"})),
+                       text("size"), sizes(tensor.shape), text("chunks"), list(chunks)})));
+    }
+    for (const auto& [name, record] : values) {
+      entries.push_back(text(name));
+      entries.push_back(object("BytesStorageMetadata", "}"));
+      add(name, "N", record);
+    }
+    folder.write(".metadata",
+                 pickle(object("Metadata", dict({text("state_dict_metadata"), dict(entries), text("planner_data"), "}",
+                                                 text("storage_data"), dict(storage)}))));
+    if (damage) damage(data);
+    folder.write("__0_0.distcp", data);
+  }
+};
+
+std::vector<float> counted(std::int64_t from, std::int64_t count) {
+  std::vector<float> out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), static_cast<float>(from));
+  return out;
+}
+
+/// Rows 0 and 1 of [3, 4], then two parts of the last one.
+Source sound() {
+  Source out;
+  out.tensors = {
+      {"w",
+       {3, 4},
+       {{{0, 0}, {2, 4}, counted(0, 8)}, {{2, 0}, {1, 2}, counted(8, 2)}, {{2, 2}, {1, 2}, counted(10, 2)}}}};
+  out.values = {{"step", zip({{"archive/data.pkl", pickle(number(3))}})}};
+  return out;
+}
+
+std::vector<float> whole(const ChunkedTensor& tensor, std::int64_t first, std::int64_t count,
+                         const RowOrder& order = {}) {
+  std::vector<float> out(static_cast<std::size_t>(count), -1.0F);
+  for_each_run(tensor, first, count, order, [&](std::int64_t element, std::string_view bytes) {
+    std::memcpy(out.data() + element, bytes.data(), bytes.size());
+  });
+  return out;
+}
+
+/// "id: message" of the refusal.
+std::string refusal(const Source& source) {
+  const TemporaryFolder folder;
+  source.write(folder);
+  try {
+    const DcpFolder read(folder.path());
+    for (const auto& [name, tensor] : read.tensors())
+      for_each_run(tensor, 0, 1, {}, [](std::int64_t, std::string_view) {});
+    return "read";
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kCheckpoint);
+    return std::string(error.problems().at(0).id.name()) + ": " + error.problems().at(0).message;
+  }
+}
+
+std::string of_metadata(const std::string& bytes) {
+  const TemporaryFolder folder;
+  folder.write(".metadata", bytes);
+  try {
+    const DcpFolder read(folder.path());
+    return "read";
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kCheckpoint);
+    return std::string(error.problems().at(0).id.name()) + ": " + error.problems().at(0).message;
+  }
+}
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+}  // namespace
+
+TEST_CASE("A distributed checkpoint is read back: rows, columns, a window, another order of rows, values") {
+  const TemporaryFolder folder;
+  sound().write(folder);
+  const DcpFolder read(folder.path());
+  REQUIRE(read.tensor("w") != nullptr);
+  const auto& tensor = *read.tensor("w");
+  CHECK(tensor.shape == Sizes{3, 4});
+  CHECK(whole(tensor, 0, 12) == counted(0, 12));
+  CHECK(whole(tensor, 5, 6) == counted(5, 6));
+  CHECK(whole(tensor, 0, 12, [](std::int64_t row) { return 2 - row; }) ==
+        std::vector<float>{8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3});
+  CHECK(read.number("step") == 3.0);
+  CHECK_FALSE(read.number("w"));
+  CHECK(read.ranks() == 1);
+}
+
+TEST_CASE("torchtitan's rows in pairs become halves of heads, under Hugging Face's names") {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < 8; ++row) rows.push_back(unpaired_row(row, 4));
+  CHECK(rows == Sizes{0, 2, 1, 3, 4, 6, 5, 7});
+  CHECK(from_titan("layers.11.attention.wq.weight", "llama")->paired_rows);
+  CHECK_FALSE(from_titan("layers.11.attention.qkv_linear.wk.weight", "qwen3")->paired_rows);
+  CHECK(from_titan("layers.11.attention.qkv_linear.wk.weight", "llama")->hugging_face ==
+        "model.layers.11.self_attn.k_proj.weight");
+  CHECK_FALSE(from_titan("layers.11.attention.wv.weight", "llama")->paired_rows);
+  CHECK_FALSE(from_titan("optimizer.state.norm.weight.exp_avg", "llama"));
+}
+
+TEST_CASE("Pickles that ask for anything but the format's classes are refused by name, and nothing runs") {
+  const TemporaryFolder folder;
+  const auto made = folder.path() / "made";
+  const auto attack = call("os", "system", {text("touch " + made.native())});
+  CHECK_THAT(of_metadata(pickle(attack)), StartsWith("checkpoint-damaged: ") && Contains("asks for os.system"));
+  CHECK_THAT(of_metadata(pickle(text("posix") + text("system") + "\x93")), Contains("asks for posix.system"));
+  CHECK_THAT(of_metadata(pickle(object("Metadata", dict({text("a"), attack})))), Contains("asks for os.system"));
+  CHECK_THAT(of_metadata(pickle(named("torch.distributed.checkpoint.metadata", "Metadat"))), Contains("Metadat,"));
+  CHECK_THAT(of_metadata("\x80\x02(i__builtin__\neval\n."), Contains("the opcode 0x69"));
+  auto source = sound();
+  source.values[0].second = zip({{"archive/data.pkl", pickle(attack)}});
+  CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("asks for os.system"));
+  source = sound();
+  source.tensors[0].parts[0].record = zip({{"archive/data.pkl", pickle(call("builtins", "getattr", {}))}});
+  CHECK_THAT(refusal(source), Contains("asks for builtins.getattr"));
+  CHECK_FALSE(std::filesystem::exists(made));
+}
+
+TEST_CASE("Pickles that are cut off, nested too deep or inconsistent are refused") {
+  for (const std::string& wrong : {std::string(),
+                                   std::string("\x80"),
+                                   pickle("X" + little(100, 4) + "a"),
+                                   pickle(""),
+                                   pickle("\x94"),
+                                   pickle("NNu"),
+                                   pickle("(u"),
+                                   pickle("Nh\x05"),
+                                   pickle("Nq\x05"),
+                                   pickle("Nr" + little(1U << 31U, 4)),
+                                   pickle("NNa"),
+                                   pickle("NNb"),
+                                   pickle("NNR"),
+                                   pickle("\x8a\x09" + little(0, 9)),
+                                   pickle("Nt"),
+                                   pickle(std::string(1000, '(')),
+                                   pickle(std::string(200'000, ']')),
+                                   pickle("N"),
+                                   pickle(tuple({})),
+                                   pickle("\x8d" + little(~std::uint64_t{0}, 8))})
+    CHECK_THAT(of_metadata(wrong), StartsWith("checkpoint-damaged: "));
+  CHECK_THAT(of_metadata(pickle(std::string(200'000, ']'))), Contains("nested too deep"));
+  CHECK_THAT(of_metadata(pickle(object("Metadata", "}"))), Contains("no storage_data"));
+}
+
+TEST_CASE("Parts that overlap, leave holes or leave their tensor are refused") {
+  auto source = sound();
+  source.tensors[0].parts[1] = {{1, 0}, {2, 2}, counted(8, 4)};
+  CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("overlaps another part of 'w'"));
+  source = sound();
+  source.tensors[0].parts.pop_back();
+  CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("no part has some elements of 'w'"));
+  source = sound();
+  source.tensors[0].parts[2] = {{2, 3}, {1, 2}, counted(10, 2)};
+  CHECK_THAT(refusal(source), Contains("leaves the [3, 4]"));
+  source = sound();
+  source.tensors[0].parts[2] = {{2}, {2}, counted(10, 2)};
+  CHECK_THAT(refusal(source), Contains("other dimensions"));
+  source = sound();
+  source.tensors[0].parts.clear();
+  CHECK_THAT(refusal(source), Contains("no part has some elements"));
+}
+
+TEST_CASE("Absurd sizes are refused before anything is allocated") {
+  Source source;
+  constexpr std::int64_t kMuch = std::int64_t{1} << 40;
+  source.tensors = {{"w", {kMuch, kMuch}, {{{0, 0}, {kMuch, kMuch}, counted(0, 2)}}}};
+  CHECK_THAT(refusal(source), Contains("absurd sizes"));
+  source.tensors = {{"w", {kMuch}, {{{0}, {kMuch}, counted(0, 2)}}}};
+  CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("its record only"));
+  source.tensors = {{"w", {kMuch, kMuch, 0}, {}}};
+  CHECK_THAT(refusal(source), Contains("read"));
+  // A grid of 20,000 x 20,000 cells.
+  source.tensors = {{"w", {40'000, 40'000}, {}}};
+  for (std::int64_t i = 0; i < 20'000; ++i) source.tensors[0].parts.push_back({{2 * i, 2 * i}, {1, 1}, {}, "x"});
+  CHECK_THAT(refusal(source), Contains("too many parts"));
+}
+
+TEST_CASE("Archives that are cut off, compressed, too short for their storage or of another tensor are refused") {
+  const auto part = [](const std::string& record) {
+    auto source = sound();
+    source.tensors[0].parts[0].record = record;
+    return refusal(source);
+  };
+  const auto value = pickle(tensor_value({2, 4}, 8));
+  const auto good = floats(counted(0, 8));
+  CHECK(part(zip({{"a/data.pkl", value}, {"a/data/0", good}})) == "read");
+  CHECK_THAT(part(zip({{"a/data.pkl", value}, {"a/data/0", good.substr(4)}})),
+             StartsWith("checkpoint-damaged: ") && Contains("8 elements is longer than its record of 28 bytes"));
+  CHECK_THAT(part(zip({{"a/data.pkl", pickle(tensor_value({2, 4}, 7))}, {"a/data/0", good}})),
+             Contains("needs 32 bytes from element 0 of a storage of 28"));
+  CHECK_THAT(part(zip({{"a/data.pkl", pickle(tensor_value({2, 4}, std::int64_t{1} << 62))}, {"a/data/0", good}})),
+             Contains("is longer than its record"));
+  CHECK_THAT(part(zip({{"a/data.pkl", value}})), Contains("no storage '0'"));
+  CHECK_THAT(part(zip({{"a/data.pkl", value}, {"../../data/0", good}})), Contains("no storage '0'"));
+  CHECK_THAT(part(zip({{"a/data.pkl", value}, {"a/data/0", good, 8}})), Contains("'a/data/0' is compressed"));
+  CHECK_THAT(part(zip({{"a/data/0", good}})), Contains("no data.pkl"));
+  CHECK_THAT(part(zip({{"a/data.pkl", value}, {"a/byteorder", "big"}, {"a/data/0", good}})),
+             Contains("not little-endian"));
+  CHECK_THAT(part(zip({{"a/data.pkl", pickle(tensor_value({4, 2}, 8))}, {"a/data/0", good}})),
+             StartsWith("checkpoint-damaged: ") && Contains("another tensor than the part"));
+  const auto whole = zip({{"a/data.pkl", value}, {"a/data/0", good}});
+  for (const std::size_t cut : {std::size_t{1}, std::size_t{22}, std::size_t{60}})
+    CHECK_THAT(part(whole.substr(0, whole.size() - cut)),
+               StartsWith("checkpoint-damaged: ") && Contains("no whole zip archive"));
+  auto wrong = whole;
+  wrong.replace(whole.size() - 6, 4, little(0x7FFFFFFF, 4));
+  CHECK_THAT(part(wrong), Contains("its directory is elsewhere"));
+  wrong = whole;
+  wrong.replace(wrong.find("PK\1\2") + 24, 4, little(0x7FFFFFFF, 4));
+  CHECK_THAT(part(wrong), Contains("has two sizes"));
+  wrong.replace(wrong.find("PK\1\2") + 20, 4, little(0x7FFFFFFF, 4));
+  CHECK_THAT(part(wrong), Contains("leaves the archive"));
+}
+
+TEST_CASE("Files elsewhere, cut off, or shared by several parts are refused") {
+  auto source = sound();
+  for (const char* name : {"../__0_0.distcp", "/etc/passwd", "..", "", "a/b"}) {
+    source.file = name;
+    CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("is not the name of a file beside it"));
+  }
+  source.file = "__1_0.distcp";
+  CHECK_THAT(refusal(source), StartsWith("cannot-read: "));
+  source = sound();
+  source.damage = [](std::string& data) { data.pop_back(); };
+  CHECK_THAT(refusal(source), StartsWith("checkpoint-damaged: ") && Contains("before a part of 'step'"));
+  // One record as the content of many tensors would grow with each of them.
+  const TemporaryFolder folder;
+  sound().write(folder);
+  auto text_of = folder.read(".metadata");
+  const auto begin = "X" + little(6, 4) + "offset\x8a\x08";
+  for (auto at = text_of.find(begin); at != std::string::npos; at = text_of.find(begin, at + 1))
+    text_of.replace(at + begin.size(), 8, little(0, 8));
+  const auto length = "X" + little(6, 4) + "length\x8a\x08";
+  const auto data = folder.read("__0_0.distcp");
+  for (auto at = text_of.find(length); at != std::string::npos; at = text_of.find(length, at + 1))
+    text_of.replace(at + length.size(), 8, little(data.size(), 8));
+  folder.write(".metadata", text_of);
+  CHECK_THROWS_WITH(DcpFolder(folder.path()), Contains("its parts are together longer than it"));
+}
