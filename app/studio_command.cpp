@@ -160,6 +160,8 @@ class Studio {
         out.recipe = value;
       else if (name == "set")
         out.overrides.push_back(value);
+      else if (name.find('.') != std::string::npos)
+        out.overrides.push_back(name + "=" + value);
       else if (name == "world_size")
         out.world_size = ranks_of(name, value);
       else if (name == "gpus_per_node")
@@ -169,9 +171,9 @@ class Studio {
       else if (name == "no_files" && value == "1")
         out.no_files = true;
       else if (name != "name" || !request.post)
-        throw wrong_words(
-            fmt::format("there is no parameter '{}={}'", name, value),
-            "recipe, set=KEY=VALUE, world_size, gpus_per_node, no_files=1, actions=compute or actions=lowered");
+        throw wrong_words(fmt::format("there is no parameter '{}={}'", name, value),
+                          "recipe, set=KEY=VALUE or a.b.c=VALUE, world_size, gpus_per_node, no_files=1, "
+                          "actions=compute or actions=lowered");
     }
     if (out.recipe.empty() && !places_.recipes.empty()) out.recipe = places_.recipes.front();
     return out;

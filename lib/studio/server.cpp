@@ -12,6 +12,7 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -38,6 +39,17 @@ std::vector<std::string_view> values_of(const evkeyvalq& headers, const char* na
   for (const auto* each = headers.tqh_first; each != nullptr; each = each->next.tqe_next)
     if (evutil_ascii_strcasecmp(each->key, name) == 0) out.emplace_back(each->value);
   return out;
+}
+
+/// Without a free descriptor the same connection would be refused again at once, and forever: it waits instead until
+/// others have gone.
+void wait_for_descriptors(evconnlistener* listener, void*) {
+  evconnlistener_disable(listener);
+  const timeval wait{0, 100'000};
+  event_base_once(
+      evconnlistener_get_base(listener), -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* paused) { evconnlistener_enable(static_cast<evconnlistener*>(paused)); },
+      listener, &wait);
 }
 
 }  // namespace
@@ -178,6 +190,7 @@ Server::Server(int port, Handler handler) : state_(std::make_unique<State>()) {
                                            : "give another '--port', or none for a free one")
                     .at({"command line", 0, 0}));
   }
+  evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(bound), wait_for_descriptors);
   sockaddr_in place{};
   socklen_t size = sizeof place;
   getsockname(evhttp_bound_socket_get_fd(bound), reinterpret_cast<sockaddr*>(&place), &size);

@@ -103,6 +103,7 @@ class Rules(unittest.TestCase):
             ([("set", "distributed.tp_sise=3")], ["distributed.tp_sise=3"]),
             ([("set", "--distributed.activation_checkpointing=full")], ["--distributed.activation_checkpointing=full"]),
             ([("set", "nothing")], ["nothing"]),
+            ([("distributed.tp_size", "4"), ("set", "distributed.tp_size=1"), ("distributed.dp_size", "8")], ["distributed.tp_size=1", "distributed.dp_size=8"]),
             ([("set", "dataset={_target_: text, paths: [no.txt], tokenizer: bytes, seq_length: 64}"), ("no_files", "1")],
              ["dataset={_target_: text, paths: [no.txt], tokenizer: bytes, seq_length: 64}", "--no-files"]),
         ]
@@ -183,10 +184,12 @@ class Rules(unittest.TestCase):
                       "model.config=runs/../model", "model.config=runs/..", "dataset={_target_: text, paths: ['s*.yaml']}",
                       "dataset={_target_: text, paths: [secret.yaml]}", "dataset.paths=[{a: [/etc/passwd]}]"):
             for page in ("plan", "recipe"):
-                status, _, body = studio.ask("/api/" + page, [("set", value)])
-                self.assertEqual(status, 400, value)
-                self.assertIn("bad-override", body, value)
-                self.assertNotIn("secret-of-the-folder", body)
+                for query in ([("set", value)], [tuple(value.split("=", 1))] if "." in value.split("=")[0] else []):
+                    if query:
+                        status, _, body = studio.ask("/api/" + page, query)
+                        self.assertEqual(status, 400, value)
+                        self.assertIn("bad-override", body, value)
+                        self.assertNotIn("secret-of-the-folder", body)
 
     def test_a_saved_recipe_is_new_and_in_the_working_directory(self):
         studio = self.studio("recipe.yaml")
@@ -242,6 +245,24 @@ class Rules(unittest.TestCase):
         self.assertEqual(results, [200] * 8)
         for each in open_ones:
             each.close()
+
+    def test_more_connections_than_there_are_descriptors(self):
+        with open(self.root / "said", "w") as said:
+            process = subprocess.Popen(["bash", "-c", 'ulimit -n 64; exec "$0" studio --no-open', PROGRAM], cwd=self.root, stdout=subprocess.PIPE, stderr=said, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        port, token = re.search(r":(\d+)/\?token=(\w+)", process.stdout.readline()).groups()
+        open_ones = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(100)]
+        time.sleep(1)
+        user, system = map(int, pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])
+        self.assertLess(user + system, 40)  # hundredths of a second
+        self.assertLess(self.root.joinpath("said").stat().st_size, 1000)
+        for each in open_ones:
+            each.close()
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+        connection.request("GET", "/api/plan?token=" + token)
+        self.assertEqual(connection.getresponse().status, 200)
+        connection.close()
 
     def test_the_page_may_load_nothing_and_is_not_kept(self):
         studio = self.studio("recipe.yaml")
