@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/text_table.h"
 #include "base/utf8.h"
 #include "commands.h"
 #include "data/open_dataset.h"
@@ -89,6 +90,7 @@ class Showing {
     JsonWriter json;
     json.begin_object();
     json.member("row", row);
+    if (dataset_.parts().size() > 1) json.member("part", static_cast<std::int64_t>(part_));
     json.member("shifted", true);  // labels[i] is the target of input_ids[i]
     for (const auto& [name, ids] : {std::pair("input_ids", &sample_.input_ids), std::pair("labels", &sample_.labels),
                                     std::pair("attention_mask", &attention_)}) {
@@ -110,20 +112,22 @@ class Showing {
 
   void one(std::int64_t row, std::int64_t index) {
     dataset_.read(index, sample_);
+    part_ = dataset_.part_of(index);
     dataset_.attention_mask(index, attention_);
     if (options_.json) return out(row_json(row));
     const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
     const auto learned = static_cast<std::int64_t>(sample_.labels.size()) -
                          std::count(sample_.labels.begin(), sample_.labels.end(), data::kIgnoredLabel);
     const auto padding = std::count(attention_.begin(), attention_.end(), 0);
-    out(fmt::format("row {}  {} tokens, {} label tokens ({:.1f} %){}\n", row, size, learned,
+    const auto part = dataset_.parts().size() > 1 ? fmt::format("part {}, ", part_) : std::string();
+    out(fmt::format("row {}  {}{} tokens, {} label tokens ({:.1f} %){}\n", row, part, size, learned,
                     size == 0 ? 0.0 : 100.0 * static_cast<double>(learned) / static_cast<double>(size),
                     padding == 0 ? "" : fmt::format(", {} padding", padding)));
-    for (const auto& part : runs_of(sample_, attention_)) {
-      if (part.mark == '.')
-        out(fmt::format("  . padding: {} times {}\n", part.ids.size(), part.ids.front()));
+    for (const auto& run : runs_of(sample_, attention_)) {
+      if (run.mark == '.')
+        out(fmt::format("  . padding: {} times {}\n", run.ids.size(), run.ids.front()));
       else
-        out(indented(printable_lines(text_of(part.ids)), part.mark));
+        out(indented(printable_lines(text_of(run.ids)), run.mark));
     }
   }
 
@@ -139,22 +143,28 @@ class Showing {
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected_;
   const data::Tokenizer* tokenizer_;
   data::Sample sample_;
+  std::size_t part_ = 0;
   Ids attention_;
 };
 
 /// Reports how many rows have the maximum length that truncation allows; "" if rows are not truncated.
 std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
-  const auto limit = std::visit(
-      [](const auto& section) -> std::int64_t {
-        if constexpr (requires { section.truncation() == config::SampleTruncation::kCut; })
-          if (section.truncation() == config::SampleTruncation::kCut) return section.seq_length().value_or(0);
-        return 0;
-      },
-      config);
-  if (limit == 0) return "";
-  std::int64_t count = 0;
-  for (std::int64_t row = 0; row < dataset.size(); ++row) count += dataset.length(row) + 1 >= limit ? 1 : 0;
-  return fmt::format("  {} of {} rows fill seq_length {} or were cut to it\n", count, dataset.size(), limit);
+  std::string out;
+  const auto parts = dataset.parts();
+  std::size_t part = 0;
+  config::each_part(config, [&](const auto& section) {
+    const auto& rows = *parts[std::min(part++, parts.size() - 1)].rows;
+    if constexpr (requires { section.truncation() == config::SampleTruncation::kCut; }) {
+      const std::int64_t limit =
+          section.truncation() == config::SampleTruncation::kCut ? section.seq_length().value_or(0) : 0;
+      if (limit == 0) return;
+      std::int64_t count = 0;
+      for (std::int64_t row = 0; row < rows.size(); ++row) count += rows.length(row) + 1 >= limit ? 1 : 0;
+      out += fmt::format("  {} of {} rows{} fill seq_length {} or were cut to it\n", count, rows.size(),
+                         parts.size() > 1 ? fmt::format(" of part {}", part - 1) : "", limit);
+    }
+  });
+  return out;
 }
 
 /// Mean, 95th percentile and maximum of the rows' lengths, and how many rows usual limits would cut; "" where all rows
@@ -182,6 +192,20 @@ std::string lengths_of(const data::Dataset& dataset) {
   return out + fmt::format("  rows that would be cut: {}\n", cut);
 }
 
+/// How many rows of an epoch come from each part of a mixture; "" for any other data set.
+std::string parts_of(const data::Dataset& dataset) {
+  const auto parts = dataset.parts();
+  if (!dataset.endless()) return "";
+  TextTable table({"part", "share", "rows an epoch", "read", "data"});
+  std::vector<std::int64_t> counts(parts.size(), 0);
+  for (std::int64_t row = 0; row < dataset.size(); ++row) ++counts[dataset.part_of(row)];
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    table.add({std::to_string(p), fmt::format("{:.1f} %", 100 * parts[p].share), std::to_string(counts[p]),
+               fmt::format("{:.2f} times", static_cast<double>(counts[p]) / static_cast<double>(parts[p].rows->size())),
+               parts[p].rows->summary()});
+  return table.text();
+}
+
 /// What the section asks for and a run refuses; the rows are shown as they are without it.
 void warn_of_unsupported(const config::LoadedRecipe& loaded, const std::string& key) {
   for (const auto& each : loaded.unsupported)
@@ -195,12 +219,11 @@ void warn_of_unsupported(const config::LoadedRecipe& loaded, const std::string& 
 
 /// How many unusable rows a run leaves out before it refuses the data.
 std::int64_t most_bad_rows(const config::DatasetConfig& config) {
-  return std::visit(
-      [](const auto& section) -> std::int64_t {
-        if constexpr (requires { section.max_bad_rows(); }) return section.max_bad_rows();
-        return 0;
-      },
-      config);
+  std::int64_t out = 0;
+  config::each_part(config, [&](const auto& section) {
+    if constexpr (requires { section.max_bad_rows(); }) out += section.max_bad_rows();
+  });
+  return out;
 }
 
 }  // namespace
@@ -220,9 +243,11 @@ int run_data(const Options& options) {
     return fail({Diagnostic{"missing-key"}.says("the recipe has no {}", key).hint("add it with a _target_").of(key)});
   warn_of_unsupported(loaded, key);
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
+  const auto& shuffle = (options.validation ? recipe.validation_dataloader() : recipe.dataloader()).shuffle();
   const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
                                      .key = key,
                                      .seed = static_cast<std::uint64_t>(loaded.seed()),
+                                     .shuffle = shuffle.value_or(!options.validation),
                                      .model_folder = model_folder(loaded),
                                      .rejected = &rejected};
   Diagnostics problems;
@@ -246,7 +271,7 @@ int run_data(const Options& options) {
     return code(ExitCode::kBadInput);
   }
   if (options.json) return code(ExitCode::kOk);
-  const std::string cut = lengths_of(*dataset) + cut_rows(*config, *dataset);
+  const std::string cut = parts_of(*dataset) + lengths_of(*dataset) + cut_rows(*config, *dataset);
   const auto& packing = recipe.packed_sequence();
   if (!options.validation && packing.packed_sequence_size() > 0)
     dataset = data::pack(std::move(dataset), packing, recipe.distributed->cp_size().value_or(1), "packed_sequence",

@@ -111,4 +111,42 @@ TypeInfo PathList::config_type() {
           }};
 }
 
+Diagnostics check(const DatasetConfig& config) {
+  /// Every row costs a look at every part.
+  constexpr std::size_t kMostParts = 1000;
+  Diagnostics problems;
+  const auto* mixture = std::get_if<MixtureDatasetConfig>(&config);
+  if (mixture == nullptr) return problems;
+  const auto& parts = mixture->datasets();
+  if (parts.empty())
+    problems.add("missing-key", "datasets")
+        .says("a mixture needs parts, and datasets is empty")
+        .hint("datasets: [{weight: 0.7, dataset: {_target_: jsonl, path: chats.jsonl}}, ...]");
+  if (parts.size() > kMostParts)
+    problems.add("bad-value", "datasets")
+        .says("a mixture of {} parts is too large", parts.size())
+        .hint("at most {} parts; one part may name many files", kMostParts);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& part = parts[i];
+    const auto key = fmt::format("datasets.{}", i);
+    if (!part.dataset())
+      problems.add("missing-key", key + ".dataset")
+          .says("part {} of the mixture has no dataset", i)
+          .hint("add 'dataset:' with a _target_");
+    if (part.weight() && part.epochs())
+      problems.add("bad-value", key + ".epochs")
+          .says("part {} of the mixture has a weight and epochs", i)
+          .hint("keep one: weight is its share of the rows, epochs how often it is read");
+    else if (!part.weight() && !part.epochs())
+      problems.add("missing-key", key + ".weight")
+          .says("part {} of the mixture has no weight", i)
+          .hint("add 'weight:', any positive number; weights are relative, and need not sum to 1");
+    else if (part.weight().has_value() != parts[0].weight().has_value() && (parts[0].weight() || parts[0].epochs()))
+      problems.add("bad-value", key + (part.weight() ? ".weight" : ".epochs"))
+          .says("some parts of the mixture have a weight, others epochs")
+          .hint("give all parts a weight, or all of them epochs");
+  }
+  return problems;
+}
+
 }  // namespace automodel::config

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/diagnostic.h"
 #include "config/types.h"
 
 namespace automodel::config {
@@ -126,7 +128,8 @@ struct MegatronDatasetConfig {
       std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretraining"),
       std::string_view("nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretrainingConfig")};
   static constexpr std::string_view kDoc = "Megatron's indexed token files (.bin and .idx).";
-  Field<PathList> paths{"path|paths", {}, "Prefixes, .bin or .idx files, folders and globs."};
+  Field<PathList> paths{
+      "path|paths", {}, "Prefixes, .bin or .idx files, folders and globs; or a blend: [30, PREFIX, 70, PREFIX]."};
   Field<int> seq_length{"seq_length|seq_len", 2048, "Tokens per sequence.", at_least<1>};
   Field<std::optional<std::string>> split{
       "split", std::nullopt,
@@ -363,11 +366,61 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
 
-using DatasetConfig =
+/// A kind of data that a recipe names, alone or as a part of a mixture.
+using DatasetPart =
     std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
                  MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
                  HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig, ChatDatasetConfig,
                  AgentChatDatasetConfig, XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+
+/// A part of a mixture, with its share of the rows: exactly one of `weight` and `epochs`.
+struct MixturePart {
+  using IsSection = void;
+  static std::string share(const double& value) {
+    return value > 0 && std::isfinite(value) ? "" : "must be a finite number greater than 0";
+  }
+  Field<std::optional<double>> weight{
+      "weight", std::nullopt, "Share of the mixture's rows, relative to the weights of the other parts.", share};
+  Field<std::optional<double>> epochs{
+      "epochs", std::nullopt, "Instead of a weight: how often the part is read in an epoch of the mixture.", share};
+  Field<std::optional<DatasetPart>> dataset{"dataset", std::nullopt, "The part: any data set but another mixture."};
+};
+
+struct MixtureDatasetConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("mixture")};
+  static constexpr std::string_view kDoc = "Rows of several data sets, interleaved by their weights.";
+  Field<std::vector<MixturePart>> datasets{"datasets", {}, "The parts: each a dataset with a weight or epochs."};
+  Field<std::optional<int>> seed{"seed", std::nullopt, "Seed of the order within the parts; null: the recipe's.",
+                                 at_least<0>};
+};
+
+/// A variant's alternatives and one more.
+template <class Variant, class More>
+struct WithMore;
+template <class... T, class More>
+struct WithMore<std::variant<T...>, More> {
+  using Type = std::variant<T..., More>;
+};
+using DatasetConfig = WithMore<DatasetPart, MixtureDatasetConfig>::Type;
+
+/// Calls `use` with the section, or with the section of every part of a mixture.
+template <class Config, class Use>
+void each_part(Config& config, const Use& use) {
+  std::visit(
+      [&](auto& section) {
+        if constexpr (requires { section.datasets(); }) {
+          for (auto& part : section.datasets())
+            if (part.dataset()) std::visit(use, *part.dataset());
+        } else {
+          use(section);
+        }
+      },
+      config);
+}
+
+/// Rules within a data section, with keys relative to it: a mixture has parts, and each has a data set and a share.
+Diagnostics check(const DatasetConfig& config);
 
 enum class PackingStrategy { kThd, kNeat };
 template <>

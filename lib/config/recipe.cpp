@@ -144,6 +144,10 @@ void note_ignored_values(LoadedRecipe& loaded) {
 void check_recipe(LoadedRecipe& loaded, Problems& problems) {
   const Recipe& recipe = loaded.recipe;
   problems.refuse_all(check(recipe.distributed()), "distributed");
+  if (recipe.dataset()) problems.refuse_all(check(*recipe.dataset()), "dataset");
+  if (recipe.validation_dataset()) problems.refuse_all(check(*recipe.validation_dataset()), "validation_dataset");
+  for (const auto& [name, set] : recipe.validation_datasets())
+    problems.refuse_all(check(set), "validation_dataset_" + name);
   if (recipe.freeze_config()) problems.refuse_all(check(*recipe.freeze_config()), "freeze_config");
   if (recipe.peft()) problems.refuse_all(check(*recipe.peft()), "peft");
   if (recipe.quantization()) problems.refuse_all(check(*recipe.quantization()), "quantization");

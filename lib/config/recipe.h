@@ -113,7 +113,8 @@ struct Recipe {
   Field<Value> embedding_row_repair{"embedding_row_repair", nullptr, "Repair of embedding rows.",
                                     Ignored{"embeddings are used as they are stored"}};
   Field<Value> domain_mixture{"domain_mixture", nullptr, "Mixture of data sets.",
-                              Unsupported{"only one training data set is supported"}};
+                              Unsupported{"dataset: {_target_: mixture} mixes data sets by sampling weight; objective "
+                                          "weights are not supported"}};
   Field<Value> longalign{"longalign", nullptr, "Batches of rows of similar length.",
                          Unsupported{"batches are not composed by length"}};
   Field<Value> autopipeline{"autopipeline", nullptr, "Older section.",

@@ -76,6 +76,8 @@ class Page {
   }
 
   void choice(const std::string& path, const Choice& choice, int level) {
+    const auto [known, fresh] = described_.emplace(choice.alternatives.front().type, path);
+    if (!fresh) return line(fmt::format("\n`{}` has the keys of `{}` above.", path, known->second));
     for (std::size_t i = 0; i < choice.alternatives.size(); ++i) {
       const Alternative& each = choice.alternatives[i];
       heading(level + 1, fmt::format("`{}: {}`", join_path(path, choice.key), each.name), each.doc);
@@ -131,7 +133,8 @@ class Page {
     return fmt::format("| `{}` | {} | {} | {} |\n", key, escaped(field.type->name()), initial, escaped(doc));
   }
 
-  std::string out_;
+  std::string out_ = {};
+  std::map<const TypeInfo*, std::string> described_ = {};  ///< by the first alternative, which tells choices apart
 };
 
 /// The values that a schema lists, without aliases.
@@ -180,6 +183,7 @@ class IgnoredSearch {
       }
       const TypeInfo& type = unwrapped(*field.type);
       if (is_section(type) && path.empty() && !described_.insert(&type).second) continue;
+      if (type.choice != nullptr && !described_.insert(type.choice().alternatives.front().type).second) continue;
       if (type.choice != nullptr)
         for (const auto& each : type.choice().alternatives)
           this->fields(each.type->fields(), here, fmt::format("{}: {}", join_path(here, type.choice().key), each.name));

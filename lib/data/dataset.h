@@ -28,6 +28,14 @@ struct Padding {
   std::int64_t shortest = 0;  ///< rows are padded to at least this: the row length, if all rows have the same
 };
 
+class Dataset;
+
+/// A data set that others are mixed with.
+struct DatasetShare {
+  const Dataset* rows;
+  double share = 1;  ///< of the mixture's rows; all shares sum to 1
+};
+
 class Dataset {
  public:
   Dataset() = default;
@@ -37,6 +45,9 @@ class Dataset {
 
   /// Samples per epoch; at least 1.
   virtual std::int64_t size() const = 0;
+  /// Whether the samples have an order of their own, which goes on behind the first epoch: sample size() is the first
+  /// of the second.
+  virtual bool endless() const { return false; }
   /// Fills `out` with sample `index`, reusing its memory. Thread-safe. Throws Error if a file can no longer be read.
   virtual void read(std::int64_t index, Sample& out) const = 0;
   /// Number of tokens of sample `index`, without reading it.
@@ -44,6 +55,12 @@ class Dataset {
   virtual Padding padding() const = 0;
   /// Which positions of a sample are not padding: 1 or 0 per token.
   virtual void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const;
+  /// The data sets that a mixture draws from; of any other, the set itself.
+  virtual std::vector<DatasetShare> parts() const { return {{this}}; }
+  /// Which of them sample `index` comes from.
+  virtual std::size_t part_of(std::int64_t /*index*/) const { return 0; }
+  /// Tokens of the longest sample that any epoch has.
+  std::int64_t longest() const;
   /// A one-line description for the user: "text: 3 files, 1.2 MiB, 1.26 M tokens, 615 sequences of 2048".
   virtual std::string summary() const = 0;
 };

@@ -43,6 +43,7 @@ std::unique_ptr<Loader> Loader::make(std::shared_ptr<const Dataset> dataset, con
               sampling.global_batch_size)
         .hint("set drop_last: false, or make the global batch smaller");
   if (problems.size() > before) return nullptr;
+  sampling.continues = dataset->endless();
   if (config.group_by_length()) sampling.length = [dataset](std::int64_t sample) { return dataset->length(sample); };
   const Padding padding = dataset->padding();
   auto loader = std::unique_ptr<Loader>(new Loader);

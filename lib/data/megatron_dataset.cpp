@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/spelling.h"
 #include "data/megatron_index.h"
+#include "data/mixture_dataset.h"
 #include "data/source_files.h"
 
 namespace automodel::data {
@@ -129,10 +130,38 @@ void add_prefix(const fs::path& prefix, std::pair<double, double> share, const s
   out.names.push_back(bin);
 }
 
+/// The weights of a list [30, corpus_a, 70, corpus_b], as Megatron writes a blend; empty if it is a list of paths.
+std::vector<double> blend_of(const std::vector<std::string>& paths) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i + 1 < paths.size() && paths.size() % 2 == 0; i += 2) {
+    double weight = 0;
+    const auto [end, error] = std::from_chars(paths[i].data(), paths[i].data() + paths[i].size(), weight);
+    if (error != std::errc() || end != paths[i].data() + paths[i].size() || !std::isfinite(weight) || weight <= 0)
+      return {};
+    out.push_back(weight);
+  }
+  return out;
+}
+
+/// The sets of a blend, each opened by itself, mixed by the weights.
+std::unique_ptr<Dataset> open_blend(const std::vector<double>& weights, const config::MegatronDatasetConfig& config,
+                                    const DatasetContext& context, Diagnostics& problems) {
+  std::vector<std::pair<std::unique_ptr<Dataset>, double>> parts;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    auto one = config;
+    one.paths = config::PathList{{config.paths().paths[2 * i + 1]}};
+    parts.emplace_back(open_megatron(one, context, problems), weights[i]);
+  }
+  if (std::ranges::any_of(parts, [](const auto& part) { return part.first == nullptr; })) return nullptr;
+  return mix(std::move(parts), {.seed = context.seed, .shuffle = context.shuffle});
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_megatron(const config::MegatronDatasetConfig& config, const DatasetContext& context,
                                        Diagnostics& problems) {
+  if (const auto weights = blend_of(config.paths().paths); !weights.empty())
+    return open_blend(weights, config, context, problems);
   const std::size_t before = problems.size();
   const std::string key = context.key + ".path";
   const auto sources =

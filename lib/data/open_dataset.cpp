@@ -9,6 +9,7 @@
 #include "data/built_dataset.h"
 #include "data/jsonl_dataset.h"
 #include "data/megatron_dataset.h"
+#include "data/mixture_dataset.h"
 #include "data/mock_dataset.h"
 #include "data/nanogpt_dataset.h"
 #include "data/sentences_dataset.h"
@@ -70,6 +71,7 @@ constexpr std::array kKinds = {
     rows_of<config::AgentChatDatasetConfig, make_agent_builder>(),
     rows_of<config::XlamDatasetConfig, make_xlam_builder>(),
     foreign<config::kOtherData>(),
+    row<config::MixtureDatasetConfig, open_mixture>(),
 };
 static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
 
@@ -81,38 +83,40 @@ std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const
 }
 
 std::vector<std::string> source_names(const config::DatasetConfig& config) {
-  return std::visit(
-      [](const auto& section) -> std::vector<std::string> {
-        if constexpr (requires { section.paths().paths; }) return section.paths().paths;
-        if constexpr (requires { section.path_or_dataset_id().paths; }) return section.path_or_dataset_id().paths;
-        if constexpr (requires { section.path_or_dataset(); }) return {section.path_or_dataset()};
-        if constexpr (requires { section.dataset_name().has_value(); })
-          return section.dataset_name() ? std::vector<std::string>{*section.dataset_name()}
-                                        : std::vector<std::string>();
-        else if constexpr (requires { section.dataset_name(); })
-          return {section.dataset_name()};
-        return {};
-      },
-      config);
+  std::vector<std::string> out;
+  const auto add = [&](const std::vector<std::string>& names) { out.insert(out.end(), names.begin(), names.end()); };
+  config::each_part(config, [&](const auto& section) {
+    if constexpr (requires { section.paths().paths; })
+      add(section.paths().paths);
+    else if constexpr (requires { section.path_or_dataset_id().paths; })
+      add(section.path_or_dataset_id().paths);
+    else if constexpr (requires { section.path_or_dataset(); })
+      add({section.path_or_dataset()});
+    else if constexpr (requires { section.dataset_name().has_value(); })
+      add(section.dataset_name() ? std::vector<std::string>{*section.dataset_name()} : std::vector<std::string>());
+    else if constexpr (requires { section.dataset_name(); })
+      add({section.dataset_name()});
+  });
+  return out;
+}
+
+std::optional<std::string> tokenizer_name(const config::DatasetConfig& config, const DatasetContext& context) {
+  std::optional<std::string> out;
+  config::each_part(config, [&](const auto& section) {
+    if (out) return;  // all parts have the same
+    if constexpr (requires { section.tokenizer().written; })
+      out = section.tokenizer().path.value_or(context.model_folder.native());
+    else if constexpr (requires { section.tokenizer()->size(); })
+      out = section.tokenizer().value_or(std::is_same_v<decltype(section), const config::TextDatasetConfig&>
+                                             ? tokenizer_of_model(context.model_folder)
+                                             : context.model_folder.native());
+  });
+  return out;
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config, const DatasetContext& context,
                                              Diagnostics& problems) {
-  const auto named = std::visit(
-      [](const auto& section) -> std::optional<std::string> {
-        if constexpr (requires { section.tokenizer().written; })
-          return section.tokenizer().path.value_or("");
-        else if constexpr (requires { section.tokenizer(); })
-          return section.tokenizer().value_or("");
-        else
-          return std::nullopt;
-      },
-      config);
-  if (!named) return nullptr;
-  const bool text = std::holds_alternative<config::TextDatasetConfig>(config);
-  const std::string name = !named->empty() ? *named
-                           : text          ? tokenizer_of_model(context.model_folder)
-                                           : context.model_folder.native();
+  const auto name = tokenizer_name(config, context).value_or("");
   return name.empty() ? nullptr : open_tokenizer(name, context.recipe_folder, context.key + ".tokenizer", problems);
 }
 

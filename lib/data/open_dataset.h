@@ -27,7 +27,8 @@ struct DatasetContext {
   /// The model's context length, to which rows may be cut.
   std::optional<std::int64_t> context_length = std::nullopt;
   std::uint64_t seed = 42;
-  bool quiet = false;                       ///< another rank reports warnings
+  bool shuffle = false;  ///< a mixture reads its parts in random order; other sets are shuffled by the sampler
+  bool quiet = false;    ///< another rank reports warnings
   std::filesystem::path model_folder = {};  ///< folder of the model's tokenizer; empty if there is none
   /// If set, collects unusable table rows instead of rejecting the dataset.
   std::vector<std::pair<std::int64_t, Diagnostic>>* rejected = nullptr;
@@ -40,6 +41,9 @@ std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const
 
 /// The files, folders, globs and repositories that a section names.
 std::vector<std::string> source_names(const config::DatasetConfig& config);
+/// Name of the tokenizer of a section's texts, or the model's folder; empty if the model has none, null for data that
+/// holds ids.
+std::optional<std::string> tokenizer_name(const config::DatasetConfig& config, const DatasetContext& context);
 class Tokenizer;
 /// The tokenizer of a section, or the model's; null for data that needs none, and after problems.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config, const DatasetContext& context,

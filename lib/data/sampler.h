@@ -29,6 +29,8 @@ struct SamplerOptions {
   bool shuffle = true;     ///< false: data order in every epoch
   bool drop_last = false;  ///< drop the samples of an epoch that do not fill a global batch
   std::uint64_t seed = 42;
+  /// The data set has its own order, which goes on from epoch to epoch: position p of epoch e is sample e * size + p.
+  bool continues = false;
   /// Groups rows of similar length into batches: the order is sorted by length within windows of 50 global batches, and
   /// the batches of each window are then shuffled. Empty: lengths are ignored.
   std::function<std::int64_t(std::int64_t sample)> length = nullptr;

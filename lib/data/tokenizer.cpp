@@ -82,17 +82,19 @@ std::string tokenizer_of_model(const std::filesystem::path& folder) {
 }
 
 TextChoice text_choice(const config::DatasetConfig& dataset) {
-  return std::visit(
-      [](const auto& section) {
-        TextChoice out;
-        if constexpr (requires { section.tokenizer().written; })
-          out.tokenizer = section.tokenizer().path;
-        else if constexpr (requires { section.tokenizer(); })
-          out.tokenizer = section.tokenizer();
-        if constexpr (requires { section.chat_template(); }) out.chat_template = section.chat_template();
-        return out;
-      },
-      dataset);
+  TextChoice out;
+  config::each_part(dataset, [&](const auto& section) {
+    if constexpr (requires { section.tokenizer().written; }) {
+      if (!out.tokenizer) out.tokenizer = section.tokenizer().path;
+      out.has_text = true;
+    } else if constexpr (requires { section.tokenizer()->size(); }) {
+      if (!out.tokenizer) out.tokenizer = section.tokenizer();
+      out.has_text = true;
+    }
+    if constexpr (requires { section.chat_template(); })
+      if (!out.chat_template) out.chat_template = section.chat_template();
+  });
+  return out;
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,

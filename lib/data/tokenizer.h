@@ -58,6 +58,7 @@ std::filesystem::path tokenizer_path(const std::string& name, const std::filesys
 struct TextChoice {
   std::optional<std::string> tokenizer = {};      ///< absent: the model's
   std::optional<std::string> chat_template = {};  ///< a file, or the template itself; absent: the tokenizer's
+  bool has_text = false;                          ///< the section has a tokenizer; false for data that holds ids
 };
 TextChoice text_choice(const config::DatasetConfig& dataset);
 

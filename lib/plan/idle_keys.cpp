@@ -55,13 +55,13 @@ struct Situation {
   /// Whether samples are text: the data has a tokenizer, or the model brings one.
   bool has_tokenizer() const {
     if (!recipe.dataset() || has_pretrained_name()) return true;
-    return std::visit(
-        [](const auto& data) {
-          return requires {
-            data.tokenizer();
-          };
-        },
-        *recipe.dataset());
+    bool out = false;
+    config::each_part(*recipe.dataset(), [&](const auto& data) {
+      out = out || requires {
+        data.tokenizer();
+      };
+    });
+    return out;
   }
 };
 using When = bool (*)(const Situation&);

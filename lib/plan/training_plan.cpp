@@ -121,16 +121,18 @@ std::optional<int> plan_level(const config::LoadedRecipe& loaded, Located& repor
 
 /// Tokens per sequence; 0 if only the data itself determines it.
 std::int64_t length_of(const config::DatasetConfig& dataset) {
-  return std::visit(
-      [](const auto& data) -> std::int64_t {
-        if constexpr (!requires { data.seq_length(); })
-          return 0;
-        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(data.seq_length())>, std::optional<int>>)
-          return data.seq_length().value_or(0);
-        else
-          return data.seq_length();
-      },
-      dataset);
+  std::int64_t longest = 0;
+  bool known = true;  // of every part of a mixture
+  config::each_part(dataset, [&](const auto& data) {
+    std::int64_t own = 0;
+    if constexpr (requires { data.seq_length().has_value(); })
+      own = data.seq_length().value_or(0);
+    else if constexpr (requires { data.seq_length(); })
+      own = data.seq_length();
+    known = known && own > 0;
+    longest = std::max(longest, own);
+  });
+  return known ? longest : 0;
 }
 
 std::int64_t validation_length(const Recipe& recipe) {

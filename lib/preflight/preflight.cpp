@@ -83,9 +83,7 @@ class Checks {
     if (!section || !is_quick(data::source_names(*section))) return std::nullopt;
     const auto dataset = open(*section, "dataset");
     if (!dataset) return std::nullopt;
-    std::int64_t out = 1;
-    for (std::int64_t row = 0; row < dataset->size(); ++row) out = std::max(out, dataset->length(row));
-    return out;
+    return dataset->longest();
   }
 
  private:
@@ -104,22 +102,19 @@ class Checks {
   }
 
   std::unique_ptr<data::Dataset> open(config::DatasetConfig config, const std::string& key) {
-    std::visit(
-        [](auto& section) {
-          if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
-        },
-        config);
+    config::each_part(config, [](auto& section) {
+      if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
+    });
     return data::open_dataset(config, context(key), problems_);
   }
 
   void check_data(const config::DatasetConfig& config, const std::string& key) {
-    const bool foreign = std::visit(
-        [](const auto& section) {
-          return requires {
-            section.kPlanOnly;
-          };
-        },
-        config);
+    bool foreign = false;
+    config::each_part(config, [&](const auto& section) {
+      foreign = foreign || requires {
+        section.kPlanOnly;
+      };
+    });
     if (foreign) return;  // the plan reports it
     if (is_quick(data::source_names(config)))
       open(config, key);

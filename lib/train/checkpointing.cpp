@@ -42,14 +42,7 @@ DType dtype_of(at::ScalarType type) {
 plan::TextEnds text_ends(const Setup& setup) {
   if (setup.world.rank() != 0 || !setup.plan.model->folder.empty()) return {};
   const auto text = data::text_choice(*setup.recipe().dataset());
-  const bool has_text = std::visit(
-      [](const auto& data) {
-        return requires {
-          data.tokenizer();
-        };
-      },
-      *setup.recipe().dataset());
-  if (!has_text) return {};
+  if (!text.has_text) return {};
   Diagnostics ignored;
   const auto tokenizer =
       data::open_tokenizer(text.tokenizer.value_or("bytes"), setup.loaded.folder(), "dataset.tokenizer", ignored);

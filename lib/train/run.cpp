@@ -203,14 +203,7 @@ class Run {
   /// Prints the last lines of the run.
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
-    const bool text = std::visit(
-        [](const auto& data) {
-          if constexpr (requires { data.tokenizer(); })
-            return true;
-          else
-            return false;
-        },
-        *recipe_.dataset());
+    const bool text = data::text_choice(*recipe_.dataset()).has_text;
     const auto lowest = fs::path(recipe_.checkpoint->checkpoint_dir()) / checkpoint::kLowestLoss;
     std::error_code error;
     const auto& generation = recipe_.generation();

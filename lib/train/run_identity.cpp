@@ -65,19 +65,27 @@ checkpoint::IdentityPart data_of(const Setup& setup) {
   const auto& section = *setup.recipe().dataset();
   const auto name =
       std::visit([](const auto& config) { return std::string(std::decay_t<decltype(config)>::targets[0]); }, section);
-  const bool random = std::holds_alternative<config::MockDatasetConfig>(section);
   data::ContentHash hash;
   hash.add(name);
   hash.add(std::to_string(rows.size()));
-  data::Sample sample;
-  const auto count = random ? 0 : std::min(rows.size(), kSampledRows);
-  for (std::int64_t i = 0; i < count; ++i) {
-    rows.read(count > 1 ? i * (rows.size() - 1) / (count - 1) : 0, sample);
-    const auto add = [&](const std::vector<std::int32_t>& ids) {
-      hash.add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)});
-    };
-    add(sample.input_ids);
-    add(sample.labels);
+  const auto parts = rows.parts();
+  std::vector<bool> random;
+  config::each_part(section, [&](const auto& config) {
+    random.push_back(std::is_same_v<decltype(config), const config::MockDatasetConfig&>);
+  });
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const auto& own = *parts[part].rows;
+    if (parts.size() > 1) hash.add(fmt::format("{} of {}", parts[part].share, own.size()));
+    data::Sample sample;
+    const auto count = parts.size() == random.size() && random[part] ? 0 : std::min(own.size(), kSampledRows);
+    for (std::int64_t i = 0; i < count; ++i) {
+      own.read(count > 1 ? i * (own.size() - 1) / (count - 1) : 0, sample);
+      const auto add = [&](const std::vector<std::int32_t>& ids) {
+        hash.add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)});
+      };
+      add(sample.input_ids);
+      add(sample.labels);
+    }
   }
   return {fmt::format("{}{} ({} rows)", name, files_of(data::source_names(section)), rows.size()), hash.hex()};
 }

@@ -69,6 +69,7 @@ class DataOpening {
                             .max_length = setup_.plan.model->spec.position_limit(),
                             .context_length = setup_.plan.model->spec.max_positions,
                             .seed = setup_.seed(),
+                            .shuffle = loader.shuffle().value_or(training),
                             .quiet = setup_.world.rank() != 0,
                             .model_folder = setup_.plan.model->folder},
                            problems_);
@@ -93,14 +94,6 @@ class DataOpening {
   Setup& setup_;
   Diagnostics& problems_;
 };
-
-/// Tokens of a set's longest row, as batches pad it.
-std::int64_t longest_row(const data::Loader& loader) {
-  const auto& rows = loader.dataset();
-  std::int64_t out = 1;
-  for (std::int64_t i = 0; i < rows.size(); ++i) out = std::max(out, rows.length(i));
-  return out;
-}
 
 }  // namespace
 
@@ -138,9 +131,9 @@ Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
         plan::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(), problems);
   agree(world, loaded, std::move(problems));
   if (plan.batch.length == 0) {
-    Lengths lengths{.training = longest_row(*loader)};
+    Lengths lengths{.training = loader->dataset().longest()};
     for (const auto& [name, set] : validation)
-      lengths.validation = std::max(lengths.validation.value_or(0), longest_row(*set));
+      lengths.validation = std::max(lengths.validation.value_or(0), set->dataset().longest());
     plan = make_plan(loaded, world, lengths);
   }
   if (device_note) plan.warnings.push_back(*device_note);

@@ -86,6 +86,33 @@ TEST_CASE("Megatron documents are joined into one stream of tokens", "[data]") {
   CHECK_THROWS_AS(stream_of(*open(config, {.recipe_folder = folder.path(), .vocab_size = 100}).dataset), Error);
 }
 
+TEST_CASE("Megatron's list of weights and prefixes is a mixture", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("a.bin", tokens_of<std::uint16_t>({1, 1, 1, 1, 1, 1, 1}));
+  folder.write("a.idx", index_of({7}));
+  folder.write("b.bin", tokens_of<std::uint16_t>({2, 2, 2, 2, 2}));
+  folder.write("b.idx", index_of({5}));
+  config::MegatronDatasetConfig config;
+  config.seq_length = 2;
+  config.paths = config::PathList{{"30", "a", "70.0", "b"}};
+  const auto opened = open(config, {.recipe_folder = folder.path()});
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  CHECK(opened.dataset->size() == 3 + 2);
+  CHECK(opened.dataset->parts()[1].share == 0.7);
+  Sample sample;
+  std::int64_t of_b = 0;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    opened.dataset->read(i, sample);
+    of_b += sample.input_ids[0] == 2 ? 1 : 0;
+  }
+  CHECK(of_b == 70);
+  config.paths = config::PathList{{"30", "missing", "70", "absent"}};
+  const auto refused = open(config, {.recipe_folder = folder.path()});
+  REQUIRE(refused.problems.size() == 2);  // a problem for each prefix, and none for a file named 30
+  CHECK(refused.problems[0].message.find("missing") != std::string::npos);
+}
+
 TEST_CASE("a Megatron split assigns documents to train, validation and test", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("a.bin",
