@@ -87,13 +87,38 @@ void add_restart_options(CLI::App& sub, Options& options) {
       ->check(whole_number());
 }
 
-void add_slurm_options(CLI::App& sub, Options& options) {
+/// How many ranks a job has.
+void add_node_options(CLI::App& sub, Options& options) {
   sub.add_option("--nodes", options.nodes, "Machines")->required()->check(whole_number());
   sub.add_option("--gpus-per-node,--ranks-per-node,--nproc-per-node,--nproc_per_node", options.gpus_per_node,
                  "Ranks per machine (default: by device)")
       ->check(whole_number());
   sub.add_option("--world-size,--world_size", options.world_size, "Number of ranks, in place of ranks per machine")
       ->check(whole_number());
+}
+
+void add_k8s_options(CLI::App& sub, Options& options) {
+  add_node_options(sub, options);
+  sub.add_option("--kind", options.kind, "Controller: Kubeflow's MPI operator, Kubeflow Trainer, or JobSet")
+      ->check(one_of({"mpijob", "trainjob", "jobset"}))
+      ->default_str("mpijob");
+  sub.add_option("--image", options.image, "Image with automodel, Open MPI and sshd")
+      ->type_name("IMAGE")
+      ->capture_default_str();
+  sub.add_option("--namespace", options.space, "Namespace (default: kubectl's)")->type_name("NAME");
+  sub.add_option("--volume", options.volumes, "Persistent volume claim and where the ranks see it; may be repeated")
+      ->type_name("NAME=PATH")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_option("--max-restarts", options.max_restarts,
+                 "Let Kubernetes start the job again, from the newest checkpoint, up to this many times "
+                 "(fault_tolerance.max_restarts)")
+      ->check(whole_number(0));
+}
+
+void add_slurm_options(CLI::App& sub, Options& options) {
+  add_node_options(sub, options);
   sub.add_option("--cpus-per-rank", options.cpus_per_rank, "CPU cores per rank")->check(whole_number());
   sub.add_option("--time", options.time, "Time limit, as in sbatch: 4:00:00")->type_name("TIME");
   sub.add_option("--partition", options.partition, "Slurm partition")->type_name("NAME");
@@ -286,6 +311,7 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
         ->type_name("FILE.html");
   }
   if (command.takes & kSlurm) add_slurm_options(sub, options);
+  if (command.takes & kK8s) add_k8s_options(sub, options);
   if (command.takes & kEstimates) add_estimate_options(sub, options);
   if (command.takes & kEstimates) add_from_options(sub, options);
   if (command.takes & kProcesses) {

@@ -30,6 +30,7 @@ enum Takes : unsigned {
   kSchedule = 1u << 17,    ///< NAME|FILE|search, --pp-size, --microbatches, --costs, ...
   kInit = 1u << 18,        ///< pretrain|sft|lora, --model, --data, -o
   kStudio = 1u << 19,      ///< RECIPE|RUN..., --port, --no-open
+  kK8s = 1u << 20,         ///< --nodes, --kind, --image, --volume, ...
   kCheckpoint = 1u << 12,  ///< ls|verify|export DIR [OUTPUT] and their options
 };
 
@@ -50,6 +51,7 @@ std::vector<launch::CompletedKey> completed_values();
 int run_train(const Options& options);
 int run_plan(const Options& options);
 int run_slurm(const Options& options);
+int run_k8s(const Options& options);
 int run_doctor(const Options& options);
 int run_generate(const Options& options);
 int run_report(const Options& options);

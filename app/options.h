@@ -55,6 +55,9 @@ struct Options {
   std::string time = {}, partition = {}, account = {}, qos = {}, container = {}, job_name = {}, logs = {};
   std::string launcher = "srun", preamble = {}, program = {};
   std::vector<std::string> mounts = {};
+  // Kubernetes jobs, besides `kind`.
+  std::string space = {}, image = "automodel";
+  std::vector<std::string> volumes = {};
   std::string shell = {};
   std::string folder = {};                           ///< of a tokenizer or of checkpoints
   bool special = false;                              ///< add special tokens
@@ -76,8 +79,8 @@ struct Options {
   std::optional<int> pipeline_ranks = {}, microbatches = {}, stages_per_rank = {};
   std::string style = {}, costs = {}, format = "compute";
   std::optional<double> memory_limit = {};  ///< of a rank, in the unit of the costs' `activation`
-  // `init`.
-  std::string kind = {}, data = {};
+  std::string kind = {};                    ///< of `init` or `k8s`
+  std::string data = {};                    ///< of `init`
   // `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;

@@ -6,12 +6,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "commands.h"
-#include "data/open_dataset.h"
-#include "data/tokenizer.h"
-#include "estimate/estimated_plan.h"
+#include "job_plan.h"
 #include "launch/slurm_script.h"
 #include "launch/train_command.h"
 #include "preflight/preflight.h"
@@ -54,78 +51,6 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The folder of a path: of a glob, the longest existing part before the first wildcard; of a file, its parent.
-std::string folder_of(const fs::path& path) {
-  std::error_code error;
-  fs::path out = fs::absolute(path, error).lexically_normal();
-  while (!out.empty() && out != out.root_path() && !fs::is_directory(out, error)) out = out.parent_path();
-  return out == out.root_path() ? "" : out.string();
-}
-
-/// The folders of everything that a rank accesses by path: program, recipe, model, data, tokenizers, checkpoints.
-/// Folders inside another one, or inside the working directory, are omitted.
-std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const estimate::EstimatedPlan& plan,
-                                       const std::string& program) {
-  std::vector<std::string> all;
-  const auto add = [&](const std::string& name) {
-    if (name.empty()) return;
-    const fs::path given(name), beside = fs::path(loaded.path).parent_path() / given;
-    std::error_code error;
-    if (auto folder = folder_of(given.is_relative() && fs::exists(beside, error) ? beside : given); !folder.empty())
-      all.push_back(std::move(folder));
-  };
-  if (program.find('/') != std::string::npos) add(program);
-  add(loaded.path);
-  if (plan.model) all.push_back(folder_of(plan.model->folder));
-  const auto& recipe = loaded.recipe;
-  const auto add_data = [&](const config::DatasetConfig& dataset) {
-    for (const auto& name : data::source_names(dataset)) add(name);
-    const auto text = data::text_choice(dataset);
-    if (text.tokenizer.value_or("bytes") != "bytes") add(*text.tokenizer);
-    add(text.chat_template.value_or(""));
-  };
-  if (recipe.dataset()) add_data(*recipe.dataset());
-  if (recipe.validation_dataset()) add_data(*recipe.validation_dataset());
-  for (const auto& [name, config] : recipe.validation_datasets()) add_data(config);
-  add(recipe.checkpoint->checkpoint_dir());
-  std::error_code error;
-  const auto here = fs::current_path(error).string();
-  const auto inside = [](const std::string& path, const std::string& folder) {
-    return path == folder || path.starts_with(folder + "/");
-  };
-  std::ranges::sort(all);
-  std::vector<std::string> out;
-  for (const auto& each : all)
-    if (!each.empty() && !inside(each, here) &&
-        std::ranges::none_of(out, [&](const std::string& other) { return inside(each, other); }))
-      out.push_back(each);
-  return out;
-}
-
-/// The recipe's sizes do not allow this number of ranks: suggests node counts that they do allow.
-std::string advice_in_nodes(const config::LoadedRecipe& loaded, estimate::PlanRequest request, int nodes,
-                            int per_node) {
-  constexpr int kReach = 16;
-  const auto works = [&](int count) {
-    request.world_size = count * per_node;
-    return estimate::make_plan(loaded, request).plan.has_value();
-  };
-  std::vector<std::string> found;
-  for (int fewer = nodes - 1; fewer >= std::max(1, nodes - kReach); --fewer)
-    if (works(fewer)) {
-      found.push_back(std::to_string(fewer));
-      break;
-    }
-  for (int more = nodes + 1; more <= nodes + kReach; ++more)
-    if (works(more)) {
-      found.push_back(std::to_string(more));
-      break;
-    }
-  if (found.empty()) return "";
-  return fmt::format("--nodes {} fit the recipe with {} rank{} per node", fmt::join(found, " or "), per_node,
-                     per_node == 1 ? "" : "s");
-}
-
 std::string job_name_of(const std::string& recipe) {
   std::string name = fs::path(recipe).stem().string();
   std::ranges::replace_if(
@@ -163,35 +88,12 @@ void check_words(const Options& options) {
 int run_slurm(const Options& options) {
   check_time(options);
   check_words(options);
-  const auto loaded = load(options);
-  if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, false);
-  if (options.world_size && *options.world_size % *options.nodes != 0)
-    throw wrong_words(fmt::format("{} ranks cannot be divided among {} nodes", *options.world_size, *options.nodes),
-                      "give --nodes and --gpus-per-node");
-  const auto asked = options.world_size ? std::optional(*options.world_size / *options.nodes) : options.gpus_per_node;
-  if (options.gpus_per_node && asked != options.gpus_per_node)
-    throw wrong_words(fmt::format("--world-size {} is not {} nodes x {} ranks", *options.world_size, *options.nodes,
-                                  *options.gpus_per_node),
-                      "leave --world-size out");
-  const estimate::PlanRequest look{.ranks_per_node = asked};
-  const auto first = estimate::make_plan(loaded, look);
-  const bool cuda = first.plan && first.plan->cuda;
-  const int per_node = asked.value_or(first.plan && first.plan->estimate ? first.plan->estimate->hardware.per_node
-                                      : cuda                             ? 8
-                                                                         : 1);
-  estimate::PlanRequest request = look;
-  request.world_size = *options.nodes * per_node;
-  auto result = estimate::make_plan(loaded, request);
-  if (!result.plan) {
-    if (const auto advice = advice_in_nodes(loaded, look, *options.nodes, per_node); !advice.empty())
-      for (auto& problem : result.problems)
-        if (problem.key.starts_with("distributed.") || problem.key == "step_scheduler.global_batch_size")
-          problem.help = advice;
-    return refuse(result.problems, loaded, false);
-  }
-  err(to_text(result.plan->warnings, "warning"));
+  const auto planned = plan_job(options);
+  if (!planned.plan) return planned.exit;
+  const auto& loaded = planned.loaded;
+  err(to_text(planned.plan->warnings, "warning"));
   // Other nodes may see other folders, but the most common mistake is a path that is wrong everywhere.
-  if (options.container.empty()) err(to_text(preflight::check_files(loaded, *result.plan), "warning"));
+  if (options.container.empty()) err(to_text(preflight::check_files(loaded, *planned.plan), "warning"));
   std::error_code error;
   const auto program = options.program.empty() ? this_program() : options.program;
   const auto& faults = loaded.recipe.fault_tolerance();
@@ -203,16 +105,16 @@ int run_slurm(const Options& options) {
     throw wrong_words("with restarts all output is in the job's own log, which says why ranks ended",
                       "leave --logs out");
   if (options.min_ranks && restarts == 0) throw wrong_words("--min-ranks needs restarts", "add '--max-restarts N'");
-  if (least && restarts > 0 && *least > request.world_size.value())
-    throw wrong_words(fmt::format("--min-ranks {} is more than the job's {} ranks", *least, *request.world_size),
+  if (least && restarts > 0 && *least > planned.ranks())
+    throw wrong_words(fmt::format("--min-ranks {} is more than the job's {} ranks", *least, planned.ranks()),
                       "at most nodes x ranks per node");
   auto mounts = options.mounts;
   if (!options.container.empty())
-    for (auto& folder : named_folders(loaded, *result.plan, program)) mounts.push_back(std::move(folder));
+    for (auto& folder : named_folders(loaded, *planned.plan, program)) mounts.push_back(std::move(folder));
   launch::SlurmJob job{.name = options.job_name.empty() ? job_name_of(options.recipe) : options.job_name,
                        .nodes = *options.nodes,
-                       .ranks_per_node = per_node,
-                       .gpus_per_node = cuda ? per_node : 0,
+                       .ranks_per_node = planned.per_node,
+                       .gpus_per_node = planned.plan->cuda ? planned.per_node : 0,
                        .cpus_per_rank = options.cpus_per_rank.value_or(0),
                        .time = options.time,
                        .partition = options.partition,

@@ -44,8 +44,7 @@ std::int64_t Sampler::runs_of(std::int64_t step_in_epoch) const {
 }
 
 Sampler::Order Sampler::order(std::int64_t epoch) const {
-  if (options_.continues)
-    return [first = epoch * num_samples_](std::int64_t position) { return first + position; };
+  if (options_.continues) return [first = epoch * num_samples_](std::int64_t position) { return first + position; };
   if (!options_.shuffle) return [](std::int64_t position) { return position; };
   if (num_samples_ > kStoredOrder) {
     const auto key = RandomStream(options_.seed, "data/order").bits64(static_cast<std::uint64_t>(epoch));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/shell_word.h"
+#include "launch/forwarding.h"
 
 namespace automodel::launch {
 namespace {
@@ -82,26 +83,11 @@ constexpr const char* kChooseMpi =
     "  exit 4\n"
     "fi\n";
 
-/// wait returns early for every forwarded signal; the last call returns the exit code. USR1 is sent repeatedly, since
-/// mpirun loses a signal that arrives while it starts its ranks. SIGTERM means preemption, after which Slurm itself
-/// requeues the job, or cancellation, after which nothing must; mpirun would kill the ranks on SIGTERM before they can
-/// save.
-constexpr const char* kForward =
-    "pid=$!\n"
+/// SIGTERM means preemption, after which Slurm itself requeues the job, or cancellation, after which nothing must.
+constexpr const char* kTraps =
     "requeue=yes\n"
-    "stop() {\n"
-    "  kill -USR1 \"$pid\" 2>/dev/null\n"
-    "  (sleep 3; kill -USR1 \"$pid\" 2>/dev/null) &\n"
-    "}\n"
     "trap stop USR1\n"
-    "trap 'requeue=no; stop' TERM\n"
-    "code=0\n"
-    "while true; do\n"
-    "  wait \"$pid\"\n"
-    "  code=$?\n"
-    "  kill -0 \"$pid\" 2>/dev/null || break\n"
-    "done\n"
-    "trap - USR1 TERM\n";
+    "trap 'requeue=no; stop' TERM\n";
 
 constexpr const char* kRequeue =
     "# 10: stopped by a signal after saving. 138: SIGUSR1 came before the ranks were running. The job goes back into\n"
@@ -161,7 +147,7 @@ std::string slurm_script(const SlurmJob& job) {
   out += "echo \"$(date) job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0}, on $SLURM_JOB_NODELIST\"\n\n";
   if (srun) out += kChooseMpi;
   out += command_of(job, srun ? srun_words(job) : mpirun_words(job)) + " &\n";
-  out += kForward;
+  out += wait_and_forward(kTraps, "trap - USR1 TERM\n");
   out += "echo \"$(date) ended with exit code $code\"\n";
   return out + kRequeue;
 }
