@@ -116,6 +116,15 @@ class PipelinePlanning {
     return out;
   }
 
+  /// Merged steps hold a little more for every microbatch, such as its labels: where memory is tight or unknown, that
+  /// little is allowed, unless it is what no longer fits.
+  static bool needs_too_much(const PeakMemory& merged, const PeakMemory& apart) {
+    constexpr double kLittle = 1.01;
+    const double together = merged.heaviest(), separate = apart.heaviest();
+    const double room = merged.capacity.value_or(std::numeric_limits<double>::infinity());
+    return together > std::max(kLittle * separate, merged.usual()) || (separate <= room && together > room);
+  }
+
   /// Merges where the schedule allows it, nothing gets slower, and memory that did not have to be is not exceeded.
   void choose_merging() {
     auto apart = planned(false), merged = planned(true);
@@ -124,7 +133,7 @@ class PipelinePlanning {
     std::string reason;
     if (!merged.report.ok())
       reason = merged.report.problems().front().message;
-    else if (both && merged.memory.heaviest() > std::max(apart.memory.heaviest(), merged.memory.usual()))
+    else if (both && needs_too_much(merged.memory, apart.memory))
       reason = fmt::format("together they need {}, apart {}", format_bytes(merged.memory.heaviest()),
                            format_bytes(apart.memory.heaviest()));
     else if (both && merged.step > apart.step)

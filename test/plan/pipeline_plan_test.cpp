@@ -292,6 +292,16 @@ TEST_CASE("accumulation steps share one pass where it is faster and fits", "[pla
   CHECK_THAT(apart.pipeline->merged, Catch::Contains("merge_accumulation is false"));
   CHECK(together.estimate->time.step < apart.estimate->time.step);
   CHECK(fingerprint(together) != fingerprint(apart));
+  // 1F1B needs only a little more for the microbatches of a whole step: tight memory is no reason against it, unless it
+  // is what no longer fits.
+  const double peak = apart.estimate->memory.peak(), more = together.estimate->memory.peak();
+  REQUIRE(more > peak);
+  REQUIRE(more < 1.01 * peak);
+  const auto in = [&](double bytes) {
+    return planned("pp_schedule: 1F1B", fmt::format("hardware: {{memory: {:.0f}}}\n", bytes)).batch.merged;
+  };
+  CHECK(in(peak / 0.95) == 8);
+  CHECK(in((peak + more) / 2) == 1);
   // GPipe holds all microbatches: they fit together only in a larger memory than they need apart.
   const auto held = planned("pp_schedule: GPipe", "hardware: {memory: 310MiB}\n");
   CHECK(held.batch.merged == 1);
