@@ -78,7 +78,7 @@ struct Evidence {
   std::int64_t real_tokens = 0, labels = 0;  ///< tokens that are not padding; labels that count
   std::vector<std::int64_t> ids = {}, batch_labels = {}, mask = {};  ///< as in DumpedBatch
   Tolerance tolerance = {};
-  double sixteen_bits = 0;  ///< the relative tolerance that bfloat16 would have
+  double sixteen_bits = 0, sixteen_bits_routed = 0;  ///< that bfloat16 would have, without and with experts
 };
 
 }  // namespace automodel::against

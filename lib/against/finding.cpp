@@ -144,15 +144,21 @@ bool representable(const Evidence& evidence, const std::function<double(double)>
 }
 
 std::optional<Finding> explain_by_rounding(const Evidence& evidence, const std::vector<Likeness>& likenesses) {
-  double worst = 0;
-  for (const auto& each : likenesses) worst = std::max(worst, each.relative_difference);
-  if (worst > evidence.sixteen_bits) return std::nullopt;
+  // Rounding affects all tensors alike.
+  constexpr double kAlike = 20;
+  std::vector<double> differences;
+  for (const auto& each : likenesses) differences.push_back(each.relative_difference);
+  std::ranges::sort(differences);
+  const double worst = differences.back();
+  if (worst > kAlike * differences[differences.size() / 2]) return std::nullopt;
   const bool bfloat16 = representable(evidence, [](double value) {
     return static_cast<double>(checkpoint::to_float_from_bf16(checkpoint::to_bf16(static_cast<float>(value))));
   });
   const bool float16 = representable(evidence, [](double value) {
     return static_cast<double>(checkpoint::to_float_from_f16(checkpoint::to_f16(static_cast<float>(value))));
   });
+  // What routers send elsewhere explains more only where 16 bits are seen.
+  if (worst > (bfloat16 || float16 ? evidence.sixteen_bits_routed : evidence.sixteen_bits)) return std::nullopt;
   return Finding{
       .id = FindingId::kRounding,
       .text = fmt::format("gradients differ as by rounding in 16 bits (at most {:.2g}, bfloat16 explains {:.2g}){}",

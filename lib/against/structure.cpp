@@ -234,6 +234,7 @@ std::optional<Finding> tied_part(const Evidence& evidence, const Members& differ
   const auto zero = [&](double share, double square) {
     return std::abs(share) * std::sqrt(square) <= 4 * tolerance * norm(pair.ours);
   };
+  if (std::abs(of_head - of_input) <= 4 * tolerance * std::abs(of_head)) return std::nullopt;  // a factor of both
   std::string text;
   if (zero(of_input, ii))
     text = "only the head's part is there, the look-up of input tokens is missing";
@@ -249,6 +250,7 @@ std::optional<Finding> tied_part(const Evidence& evidence, const Members& differ
 /// A kind of weights: its name and which tensors are of it.
 struct Kind {
   std::string name;
+  bool plural;
   std::function<bool(const Pair&)> holds;
 };
 
@@ -264,10 +266,11 @@ std::string leaf_of(const Pair& pair) {
 std::vector<Kind> kinds_like(const Pair& pair) {
   const auto leaf = leaf_of(pair);
   const bool bias = pair.shape.size() == 1 && pair.role != Role::kNorm && leaf.ends_with("bias");
-  std::vector<Kind> out = {{fmt::format("{} of each layer", leaf), [=](const Pair& p) { return leaf_of(p) == leaf; }}};
+  std::vector<Kind> out = {
+      {fmt::format("{} of each layer", leaf), false, [=](const Pair& p) { return leaf_of(p) == leaf; }}};
   if (pair.layer < 0) out[0].name = leaf;
   const auto of_role = [&](std::string name, std::initializer_list<Role> roles) {
-    out.push_back({std::move(name), [list = std::vector<Role>(roles)](const Pair& p) {
+    out.push_back({std::move(name), true, [list = std::vector<Role>(roles)](const Pair& p) {
                      return std::ranges::find(list, p.role) != list.end();
                    }});
   };
@@ -284,19 +287,19 @@ std::vector<Kind> kinds_like(const Pair& pair) {
     case Role::kHead: of_role("embeddings", {Role::kEmbedding, Role::kPositions}); break;
     case Role::kAdapter: break;
   }
-  if (pair.role == Role::kHead) out.back() = {"the head", [](const Pair& p) { return p.role == Role::kHead; }};
+  if (pair.role == Role::kHead) out.back() = {"the head", false, [](const Pair& p) { return p.role == Role::kHead; }};
   if (bias)
-    out.push_back({"biases", [](const Pair& p) {
+    out.push_back({"biases", true, [](const Pair& p) {
                      return p.shape.size() == 1 && p.role != Role::kNorm && p.name.ends_with("bias");
                    }});
   if (pair.shape.size() == 1)
-    out.push_back({"norm weights and biases", [](const Pair& p) { return p.shape.size() == 1; }});
+    out.push_back({"norm weights and biases", true, [](const Pair& p) { return p.shape.size() == 1; }});
   if (pair.role == Role::kEmbedding || pair.role == Role::kPositions || pair.role == Role::kHead)
-    out.push_back({"embedding and head", [](const Pair& p) {
+    out.push_back({"embedding and head", true, [](const Pair& p) {
                      return p.role == Role::kEmbedding || p.role == Role::kPositions || p.role == Role::kHead;
                    }});
   if (pair.role == Role::kExpert || pair.role == Role::kRouter || pair.role == Role::kSharedExpert)
-    out.push_back({"experts and routers", [](const Pair& p) {
+    out.push_back({"experts and routers", true, [](const Pair& p) {
                      return p.role == Role::kExpert || p.role == Role::kRouter || p.role == Role::kSharedExpert;
                    }});
   return out;
@@ -334,14 +337,15 @@ std::optional<Finding> explain_by_kind(const Evidence& evidence, const std::vect
     if (!std::ranges::includes(all, different)) continue;
     if (all.size() == states.size()) return std::nullopt;  // everything is of this kind
     // Of two names for the same tensors the general one: "routers" for "mlp.gate.weight of each layer".
-    const auto& kind = kinds[k + 1 < kinds.size() && all_of(kinds[k + 1]) == all ? k + 1 : k];
+    const auto& kind = kinds[k == 0 && kinds.size() > 1 && all_of(kinds[1]) == all ? 1 : k];
     const bool complete = whole_layers(evidence, states, layers_of(evidence, different));
     Finding out{.id = FindingId::kKindOfWeight};
     const auto factor = common_factor(states, different, evidence.tolerance.relative);
     if (factor) out.factor = *factor;
-    std::string how = "differ";
-    if (factor && *factor == 0) how = "have no gradient";
-    if (factor && *factor != 0) how = fmt::format("are {:.6g} times the right gradients", *factor);
+    std::string how = kind.plural ? "differ" : "differs";
+    if (factor && *factor == 0) how = kind.plural ? "have no gradient" : "has no gradient";
+    if (factor && *factor != 0)
+      how = fmt::format("{} {:.6g} times the right gradient", kind.plural ? "are" : "is", *factor);
     const auto layers = layers_of(evidence, different);
     const bool some = different.size() < all.size() && !complete;
     out.text = fmt::format("{} alone {}{}; all other gradients are right", kind.name, how,

@@ -507,7 +507,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "that transformers gives no meaning.",
      "`input_ids` and `labels` are whole numbers [rows, tokens], so are `attention_mask` (0 or 1) and `position_ids` "
      "where they are given; labels stand under their own token, -100 is not counted."},
-    {"dump-not-finite", ExitCode::kBadInput, "A gradient in `DIR/gradients.safetensors` is infinite or not a number.",
+    {"dump-not-finite", ExitCode::kBadInput,
+     "A gradient in `DIR/gradients.safetensors`, or what the weights in `DIR/model` give, is infinite or not a number.",
      "Save the gradients of a step whose loss is finite, before they are clipped or unscaled."},
     {"cannot-start", ExitCode::kEnvironment,
      "`automodel-worker` or `mpirun` cannot be started, or `studio` cannot "

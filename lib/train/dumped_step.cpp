@@ -217,6 +217,18 @@ void scale(against::Values& values, double factor) {
   for (auto& value : values) value *= factor;
 }
 
+/// Weights that are not finite would make everything equal to nothing.
+void check_finite(const against::Evidence& evidence, const fs::path& folder) {
+  bool finite = std::isfinite(evidence.our_loss);
+  for (const auto& pair : evidence.pairs)
+    finite = finite && std::ranges::all_of(pair.ours, [](double value) { return std::isfinite(value); });
+  if (finite) return;
+  throw Error(Diagnostic{"dump-not-finite"}
+                  .says("with the weights in 'model' the loss or its gradients are not finite in float64")
+                  .hint("save the weights with which the step was computed, before the optimizer changes them")
+                  .at({(folder / "model").native(), 0, 0}));
+}
+
 }  // namespace
 
 against::Evidence DumpedStep::evidence() {
@@ -272,9 +284,12 @@ against::Evidence DumpedStep::evidence() {
           against::roundoff(stored.info->type) > against::roundoff(type))
         type = stored.info->type;
   out.tolerance = against::tolerance_for(type, model.spec.layers, longest, model.spec.moe.has_value());
-  out.sixteen_bits =
-      against::tolerance_for(checkpoint::ElementType::kBF16, model.spec.layers, longest, model.spec.moe.has_value())
-          .relative;
+  const auto bfloat16 = [&](bool experts) {
+    return against::tolerance_for(checkpoint::ElementType::kBF16, model.spec.layers, longest, experts).relative;
+  };
+  out.sixteen_bits = bfloat16(false);
+  out.sixteen_bits_routed = bfloat16(model.spec.moe.has_value());
+  check_finite(out, folder_);
   return out;
 }
 

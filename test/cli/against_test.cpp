@@ -126,6 +126,13 @@ TEST_CASE("what a right step becomes by losing layers or shards is found, under 
   CHECK(found["finding"]["id"] == "missing-shard");
   CHECK(found["finding"]["text"].get<std::string>().find("(1 of 4 parts)") != std::string::npos);
 
+  Step norms("right");
+  for (auto& [name, tensor] : norms.gradients)
+    if (name.find("norm") != std::string::npos)
+      for (auto& value : tensor.values) value /= 2;
+  norms.write();
+  CHECK(norms.compared(3)["finding"]["text"].get<std::string>().starts_with("norm weights alone are 0.5 times"));
+
   Step rounded("right");  // gradients in bfloat16 are right in bfloat16
   for (auto& [name, tensor] : rounded.gradients) tensor.type = checkpoint::ElementType::kBF16;
   rounded.write();
@@ -199,6 +206,11 @@ TEST_CASE("damaged dumps are one error each") {
   refuses("dump-not-finite", "gradients.safetensors", [](Step& step) {
     step.gradients["model.norm.weight"].values[0] = std::numeric_limits<double>::infinity();
     step.write();
+  });
+  refuses("dump-not-finite", "dump/model", [](Step& step) {
+    auto weights = tensors_of(step.folder.path() / "dump/model/model.safetensors");
+    weights["model.norm.weight"].values[0] = std::numeric_limits<double>::quiet_NaN();
+    step.folder.write("dump/model/model.safetensors", test::safetensors_of(weights));
   });
   refuses("weights-missing", "gradients.safetensors", [](Step& step) {
     step.gradients.erase("model.norm.weight");
