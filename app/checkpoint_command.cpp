@@ -15,6 +15,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/run_state.h"
+#include "checkpoint/gguf/gguf_export.h"
 #include "config/value.h"
 #include "report.h"
 
@@ -122,6 +123,8 @@ int verify(const Options& options) {
   throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
 
+constexpr const char* kGgufExample = "for example 'automodel checkpoint export DIR MODEL.gguf --gguf --type q8_0'";
+
 /// Rejects options that would have no effect.
 void check_checkpoint_options(const Options& options) {
   const bool exports = options.action == "export";
@@ -133,13 +136,30 @@ void check_checkpoint_options(const Options& options) {
     throw wrong_words(fmt::format("{} takes one folder", options.action), "for example 'automodel checkpoint ls DIR'");
   if (!imports && !options.recipe.empty())
     throw wrong_words("--recipe is for import", "for example 'automodel checkpoint import SOURCE DIR --recipe RECIPE'");
+  if (!exports && options.gguf) throw wrong_words("--gguf is for export", kGgufExample);
+  if (options.gguf && (!options.dtype.empty() || options.merge))
+    throw wrong_words("--gguf takes neither --dtype nor --merge", kGgufExample);
   if (exports && !options.base.empty() && !options.merge)
     throw wrong_words("--base names the base model for --merge", "add --merge, or leave --base out");
+}
+
+int export_to_gguf(const Options& options) {
+  using checkpoint::GgufType;
+  const auto& name = options.gguf_type;
+  const auto type = name == "f32"    ? GgufType::kF32
+                    : name == "bf16" ? GgufType::kBf16
+                    : name == "q8_0" ? GgufType::kQ8_0
+                                     : GgufType::kF16;
+  const auto report = checkpoint::export_gguf(options.folder, options.output, type);
+  out(fmt::format("{}: {} tensors, {}, {}\n", options.output, report.tensors,
+                  format_bytes(static_cast<double>(report.bytes)), report.vocabulary));
+  return static_cast<int>(ExitCode::kOk);
 }
 
 int export_folder(const Options& options) {
   if (options.output.empty())
     throw wrong_words("export needs a second folder", "for example 'automodel checkpoint export DIR NEW_FOLDER'");
+  if (options.gguf) return export_to_gguf(options);
   checkpoint::ExportOptions wanted{.merge = options.merge, .base = options.base};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype(options.dtype);

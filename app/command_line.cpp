@@ -195,6 +195,10 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
                  ".metadata, NeMo's epoch_*_step_*, or accelerate's with pytorch_model_fsdp_0")
       ->required();
   sub.add_option("OUTPUT", options.output, "export, import: the new folder");
+  auto* gguf = sub.add_flag("--gguf", options.gguf, "export: OUTPUT is a GGUF file for llama.cpp");
+  sub.add_option("--type", options.gguf_type, "export --gguf: type of the matrices (default: f16)")
+      ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
+      ->needs(gguf);
   sub.add_option("--recipe", options.recipe,
                  "import: recipe of the run that goes on (batch size, and the model if SOURCE "
                  "has no config.json)")

@@ -495,6 +495,10 @@ TEST_CASE("invalid options and option values are refused with a usage error", "[
   says("checkpoint ls x --recipe r.yaml", "--recipe is for import",
        "for example 'automodel checkpoint import SOURCE DIR --recipe RECIPE'");
   says("checkpoint ls x y", "ls takes one folder", "for example 'automodel checkpoint ls DIR'");
+  says("checkpoint ls x --gguf", "--gguf is for export",
+       "for example 'automodel checkpoint export DIR MODEL.gguf --gguf --type q8_0'");
+  says("checkpoint export x y --gguf --merge", "--gguf takes neither --dtype nor --merge",
+       "for example 'automodel checkpoint export DIR MODEL.gguf --gguf --type q8_0'");
   says("checkpoint import x", "import needs a second folder", "for example 'automodel checkpoint import SOURCE DIR'");
   says("plan r.yaml --world-size", "--world-size needs a value", "see automodel plan --help");
   says("plan r.yaml --timelin a.svg", "'--timelin' is neither an option nor a key of the recipe",

@@ -127,22 +127,6 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
   return report;
 }
 
-/// Verifies a checkpoint's model files against its manifest.
-void check_manifest(const fs::path& model) {
-  const auto checkpoint = model.parent_path();
-  if (model.filename() != "model" || !is_there(checkpoint / kManifestName)) return;
-  Diagnostics problems;
-  const auto manifest = read_manifest(checkpoint, problems);
-  throw_if(problems);
-  Manifest ours;
-  for (const auto& entry : manifest->files)
-    if (entry.file.starts_with("model/")) ours.files.push_back(entry);
-  check_sizes(checkpoint, ours, problems);
-  throw_if(problems);
-  for (const auto& entry : ours.files) check_content(checkpoint, entry, problems);
-  throw_if(problems);
-}
-
 void copy_companions(const fs::path& from, const fs::path& to) {
   Diagnostics problems;
   std::error_code error;
@@ -156,6 +140,21 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 }
 
 }  // namespace
+
+void check_model_files(const fs::path& model) {
+  const auto checkpoint = model.parent_path();
+  if (model.filename() != "model" || !is_there(checkpoint / kManifestName)) return;
+  Diagnostics problems;
+  const auto manifest = read_manifest(checkpoint, problems);
+  throw_if(problems);
+  Manifest ours;
+  for (const auto& entry : manifest->files)
+    if (entry.file.starts_with("model/")) ours.files.push_back(entry);
+  check_sizes(checkpoint, ours, problems);
+  throw_if(problems);
+  for (const auto& entry : ours.files) check_content(checkpoint, entry, problems);
+  throw_if(problems);
+}
 
 fs::path model_folder_of(const fs::path& path) {
   std::error_code error;
@@ -177,7 +176,7 @@ ExportReport export_model(const fs::path& from, const fs::path& out, const Expor
   if (is_there(out))
     throw Error(
         Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new folder").at({"command line", 0, 0}));
-  check_manifest(model);
+  check_model_files(model);
   Diagnostics problems;
   const bool adapted = is_there(model / kAdapterConfig);
   std::optional<Adapters> adapters;

@@ -26,6 +26,10 @@ struct ExportReport {
 /// folder itself. Throws Error (kCheckpoint, checkpoint-missing).
 std::filesystem::path model_folder_of(const std::filesystem::path& path);
 
+/// Verifies the model files of a checkpoint against its manifest; any other folder passes. Throws Error (kCheckpoint,
+/// checkpoint-damaged, manifest-syntax).
+void check_model_files(const std::filesystem::path& model);
+
 /// Writes weights, config.json and tokenizer files to the new folder `out`, which gets its name only once it is
 /// complete. A checkpoint's files are verified against its manifest first. Throws Error: kCheckpoint (damaged, cannot
 /// be read or written), kBadInput (`out` exists; nothing to merge; the adapters belong to another model).
