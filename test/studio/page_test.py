@@ -31,7 +31,7 @@ def write_run(folder, steps, rate=0.5, start=0):
     folder.joinpath("validation.jsonl").write_text('{"step": 9, "val_loss": 3.5}\n{"step": 19, "val_loss": 3.25}\n')
     recipe = lambda lr: json.dumps({"optimizer": {"lr": lr}, "seed": 1})
     events = [{"event": "start", "timestamp": "2026-01-31T23:59:58.123Z", "step": 0, "recipe": recipe(rate), "message": "a new run"},
-              {"event": "restart", "step": 14, "cause": "<img src=x onerror=alert(1)>", "message": "one\ntwo"},
+              {"event": "restart", "step": 14, "cause": "<img src=x onerror=alert(1)>", "message": "one\n<img src=y onerror=alert(2)>"},
               {"event": "start", "step": 10, "recipe": recipe(rate / 2), "message": "again"},
               {"event": "checkpoint", "step": 4, "seconds": 0.27, "bytes": 37782760, "message": "saved"},
               {"event": "slow-rank", "step": 39, "rank": 1, "host": "<b>", "phase": "compute", "message": "rank 1 is slow"}]
@@ -254,7 +254,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.page.value("[...document.querySelectorAll('.chart')].map(each => each.dataset.key)"),
                          ["loss", "lr", "step_time", "new_metric", "ranks.data", "ranks.compute", "ranks.gradients", "ranks.optimizer", "ranks.waiting"])
         self.assertEqual(self.page.value("document.querySelectorAll('[data-key=\"loss\"] .dot').length"), 2)
-        for text in ("optimizer.lr0.50.25", "one\ntwo", "seconds: 270 ms", "bytes: 36.0 MiB", "-25.0%", "planned: 4.00 ms", "<img src=x onerror=alert(1)>",
+        for text in ("optimizer.lr0.50.25", "one\n<img src=y onerror=alert(2)>", "seconds: 270 ms", "bytes: 36.0 MiB", "-25.0%", "planned: 4.00 ms", "<img src=x onerror=alert(1)>",
                      "Optimizer, ms per step", "Forward and backward passes, seconds per step"):
             self.assertIn(text, self.page.value("document.body.textContent"))
         self.assertEqual(self.texts(".lanes .lane > :last-child"), ["75.0%", "25.0%"])
