@@ -186,8 +186,11 @@ constexpr std::array kActions = {Action{"ls", list}, Action{"verify", verify}, A
 
 }  // namespace
 
-int run_checkpoint(const Options& options) {
-  check_checkpoint_options(options);
+int run_checkpoint(const Options& given) {
+  check_checkpoint_options(given);
+  auto options = given;
+  // "new/" is "new": what is half-written is beside it, not in it.
+  while (options.output.size() > 1 && options.output.ends_with('/')) options.output.pop_back();
   for (const auto& action : kActions)
     if (action.name == options.action) return action.run(options);
   throw InternalError("the command line allows actions that are not in the table");

@@ -94,13 +94,13 @@ def main():
         case = folder / CASE
         reference = json.loads((case / "reference.json").read_text())
         (folder / "recipe.yaml").write_text(json.dumps(recipe(case, reference)))
-        run(folder, "checkpoint", "import", str(case / SOURCES.get(CASE, "start")), "imported", "--recipe", "recipe.yaml")
+        run(folder, "checkpoint", "import", str(case / SOURCES.get(CASE, "start")), "imported/", "--recipe", "recipe.yaml")
         run(folder, "checkpoint", "verify", "imported")
         listed = json.loads(run(folder, "checkpoint", "ls", "imported", "--json").stdout)
         done = reference["steps_done_at_save"]
         if listed[0]["step"] != done - 1 or not listed[0]["complete"]:
             sys.exit(f"{CASE}: {listed}")
-        run(folder, "checkpoint", "export", "imported", "exported")
+        run(folder, "checkpoint", "export", "imported", "exported/")
         state = json.loads((folder / "imported" / "state.json").read_text())
         if state["samples_consumed"] != done * reference["rows_per_step"]:
             sys.exit(f"{CASE}: {state['samples_consumed']} samples")
