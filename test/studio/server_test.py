@@ -40,7 +40,9 @@ class Studio:
                                         stderr=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().strip()
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32,})", self.address)
-        assert found, (self.address, self.process.stderr.read() if self.process.poll() is not None else "")
+        if not found:
+            self.process.kill()
+            raise AssertionError((self.address, *self.process.communicate()))
         self.port, self.token = int(found[1]), found[2]
 
     def __enter__(self):
