@@ -1,6 +1,7 @@
 // What is known of a dump and of our own computation of the same step, without a tensor library.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,14 +18,16 @@ namespace automodel::against {
 struct Tolerance {
   double relative = 0;
   double floor = 1e-4;
-  /// Of numbers to which all gradients contribute, whose errors partly cancel: factors, and the loss.
+  /// Of numbers to which all gradients contribute, whose errors partly cancel: factors.
   double of_sums() const { return relative / 8; }
+  /// Of the loss, of which logs may have kept six digits.
+  double of_loss() const { return std::min(relative, std::max(of_sums(), 1e-5)); }
 };
 
 /// The tolerance of gradients that were computed in `type`: 12 roundoff sqrt(layers + 1), and the same multiple of
 /// float32's roundoff times sqrt(longest), for the sums over up to `longest` terms, which accumulate in float32 at
 /// least. A layer's operations each round their result by less than `roundoff`; independent errors add as their
-/// squares, hence the root. Right gradients need a third of it (test/train/dumped_step_test.cpp). With `experts` a
+/// squares, hence the root. Right gradients need up to half of it (test/train/dumped_step_test.cpp). With `experts` a
 /// 16-bit type has four times as much: routers send a few tokens in a hundred to another expert than exact arithmetic
 /// does, and an expert's gradient is a sum over few tokens.
 Tolerance tolerance_for(checkpoint::ElementType type, int layers, std::int64_t longest, bool experts);

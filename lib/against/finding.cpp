@@ -169,7 +169,7 @@ std::optional<Finding> explain_by_rounding(const Evidence& evidence, const std::
 }
 
 Finding find(const Evidence& evidence, Laboratory& laboratory, const std::vector<Likeness>& likenesses) {
-  const bool losses = relative(evidence.their_loss, evidence.our_loss) <= evidence.tolerance.of_sums();
+  const bool losses = relative(evidence.their_loss, evidence.our_loss) <= evidence.tolerance.of_loss();
   const auto each = states(evidence);
   const bool gradients = std::ranges::all_of(each, [](const auto& one) { return one.state == State::kEqual; });
   if (gradients && losses)

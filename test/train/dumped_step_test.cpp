@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "against/finding.h"
 #include "against/written_dump.h"
+#include "base/random.h"
 #include "comm/loopback/loopback.h"
 #include "config/recipe.h"
 #include "data/batch.h"
@@ -65,29 +67,58 @@ std::pair<test::WrittenTensors, double> computed(const fs::path& folder, comm::W
   return out;
 }
 
+/// Dumps the step of the model in `folder` as a trainer in each type computes it, and compares.
+void check_types(const fs::path& folder, const against::DumpedBatch& batch, comm::World& world) {
+  for (const auto& [dtype, type] : std::vector<std::pair<std::string, ElementType>>{{"float32", ElementType::kF32},
+                                                                                    {"bfloat16", ElementType::kBF16}}) {
+    auto [gradients, loss] = computed(folder, world, dtype, batch);
+    for (auto& [name, gradient] : gradients) gradient.type = type;
+    std::ofstream(folder / "gradients.safetensors", std::ios::binary) << test::safetensors_of(gradients);
+    std::ofstream(folder / "meta.json") << "{\"loss\": " << loss << "}";  // six digits, as in a log
+    train::DumpedStep step(folder, world);
+    const auto evidence = step.evidence();
+    const auto comparison = against::compare(evidence, step);
+    double worst = 0;
+    for (const auto& each : comparison.likenesses) worst = std::max(worst, each.relative_difference);
+    const double used = worst / evidence.tolerance.relative;
+    INFO(dtype << ": " << used << " of the tolerance\n" << against::to_text(comparison));
+    CHECK(comparison.finding.id == against::FindingId::kEqual);
+    CHECK(used < 0.75);  // rounding differs between processors
+  }
+}
+
 TEST_CASE("right gradients of lower precision are equal") {
   const auto outcome = comm::run_ranks(1, [](comm::World& world) {
-    for (const auto& entry : fs::directory_iterator(fs::path(golden_folder()) / "gradient_dumps"))
-      for (const auto& [dtype, type] : std::vector<std::pair<std::string, ElementType>>{
-               {"float32", ElementType::kF32}, {"bfloat16", ElementType::kBF16}}) {
-        test::TemporaryFolder folder;
-        fs::copy(entry.path(), folder.path(), fs::copy_options::recursive);
-        const auto batch = train::DumpedStep(folder.path(), world).dump().batch();
-        auto [gradients, loss] = computed(folder.path(), world, dtype, batch);
-        for (auto& [name, gradient] : gradients) gradient.type = type;
-        folder.write("gradients.safetensors", test::safetensors_of(gradients));
-        folder.write("meta.json", "{\"loss\": " + std::to_string(loss) + "}");
-        train::DumpedStep step(folder.path(), world);
-        const auto evidence = step.evidence();
-        const auto comparison = against::compare(evidence, step);
-        double worst = 0;
-        for (const auto& each : comparison.likenesses) worst = std::max(worst, each.relative_difference);
-        const double used = worst / evidence.tolerance.relative;
-        INFO(entry.path().filename() << " in " << dtype << ": " << used << " of the tolerance\n"
-                                     << against::to_text(comparison));
-        CHECK(comparison.finding.id == against::FindingId::kEqual);
-        CHECK(used < 0.75);  // rounding differs between processors
+    for (const auto& entry : fs::directory_iterator(fs::path(golden_folder()) / "gradient_dumps")) {
+      INFO(entry.path().filename());
+      const test::TemporaryFolder folder;
+      fs::copy(entry.path(), folder.path(), fs::copy_options::recursive);
+      const auto batch = train::DumpedStep(folder.path(), world).dump().batch();
+      check_types(folder.path(), batch, world);
+    }
+  });
+  INFO(outcome.text);
+  CHECK(outcome.ok());
+}
+
+TEST_CASE("right gradients of other families are equal, by the names of their checkpoints") {
+  const auto outcome = comm::run_ranks(1, [](comm::World& world) {
+    for (const auto& entry : fs::directory_iterator(fs::path(golden_folder()) / "hf/models")) {
+      INFO(entry.path().filename());
+      const test::TemporaryFolder folder;
+      fs::copy(entry.path(), folder.path() / "model", fs::copy_options::recursive);
+      against::DumpedBatch batch{.rows = 3, .tokens = 24};
+      const RandomStream random(1, entry.path().filename().native());
+      for (std::uint64_t i = 0; i < 72; ++i) {
+        batch.ids.push_back(static_cast<std::int64_t>(random.below(i, 64)));
+        batch.labels.push_back(i % 7 == 0 ? against::kIgnored : batch.ids.back());
       }
+      test::WrittenTensors written;
+      written["input_ids"] = test::numbers({3, 24}, {batch.ids.begin(), batch.ids.end()});
+      written["labels"] = test::numbers({3, 24}, {batch.labels.begin(), batch.labels.end()});
+      folder.write("batch.safetensors", test::safetensors_of(written));
+      check_types(folder.path(), batch, world);
+    }
   });
   INFO(outcome.text);
   CHECK(outcome.ok());
