@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/start_mark.h"
 #include "base/terminal.h"
 #include "comm/backends.h"
@@ -26,6 +27,8 @@
 #include "config/recipe.h"
 #include "cuda_half/cuda_half.h"
 #include "metrics/event_stream.h"
+#include "metrics/jsonl.h"
+#include "metrics/watcher.h"
 #include "metrics/write_all.h"
 #include "report/plan_json.h"
 #include "train/against_run.h"
@@ -80,6 +83,23 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+std::vector<std::string> watcher_words(const std::string& command, const config::LoadedRecipe& loaded) {
+  try {
+    return metrics::watcher_words(command, loaded.folder());
+  } catch (const Error& error) {
+    auto problems = error.problems();
+    locate(problems, loaded.origins);
+    throw Error(problems);
+  }
+}
+
+/// `end`: the last event, unless the stream has passed it on.
+void end_watching(metrics::Watcher& watcher, const metrics::Event* end) {
+  if (end != nullptr) watcher.offer(metrics::json_line(*end, metrics::now_seconds()));
+  watcher.finish();
+  for (const auto& note : watcher.take_notes()) log::warning(note);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -126,8 +146,10 @@ int main(int argc, char** argv) {
   }
   int code = 0;
   try {
+    std::optional<metrics::Watcher> watcher;
     std::optional<metrics::EventStream> stream;
-    if (with_events) stream.emplace(metrics::take_standard_output());
+    const int events = with_events ? metrics::take_standard_output() : -1;
+    if (with_events) stream.emplace(events);
     if (verify && !started_by_launcher()) {
       const auto loaded = config::load_recipe(recipe, words, config::process_environment());
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
@@ -159,6 +181,10 @@ int main(int argc, char** argv) {
       if (!loaded.problems.empty()) throw Error(ExitCode::kBadInput, loaded.problems);
       if (calibrates) return train::run_calibration(loaded, w, *calibrates);
       if (stop) stop->watch(loaded.recipe.step_scheduler->preemption_signal->signals);
+      if (const auto& command = loaded.recipe.logging->command(); command && !verify && w.rank() == 0) {
+        watcher.emplace(watcher_words(*command, loaded));
+        stream.emplace(events, &*watcher);
+      }
       code = static_cast<int>(verify ? train::run_verification(loaded, w, verify_json)
                                      : train::run_training(loaded, w, {}, stream ? &*stream : nullptr));
     };
@@ -168,10 +194,14 @@ int main(int argc, char** argv) {
         work(w);
       } catch (...) {
         const auto last = comm::ending();
-        if (says_end) stream->add(metrics::end_event(static_cast<int>(last.code), first_line(last.text)));
+        const auto end = metrics::end_event(static_cast<int>(last.code), first_line(last.text));
+        if (says_end) stream->add(end);
+        if (watcher) end_watching(*watcher, says_end ? nullptr : &end);
         throw;
       }
-      if (says_end) stream->add(metrics::end_event(code, ""));
+      const auto end = metrics::end_event(code, "");
+      if (says_end) stream->add(end);
+      if (watcher) end_watching(*watcher, says_end ? nullptr : &end);
     });
     if (refused) throw Error(*refused);
   } catch (const Error& error) {

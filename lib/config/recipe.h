@@ -91,9 +91,9 @@ struct Recipe {
                                 "chooses the dtype"}};
   Field<bool> nvtx{"nvtx", false, "NVTX ranges.", Ignored{"no NVTX ranges are written"}};
   Field<Value> wandb{"wandb", nullptr, "Weights & Biases.",
-                     Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
+                     Ignored{"logging.command: python3 recipes/watchers/wandb_watcher.py NAME sends the metrics"}};
   Field<Value> mlflow{"mlflow", nullptr, "MLflow.",
-                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
+                      Ignored{"logging.command: python3 recipes/watchers/mlflow_watcher.py NAME sends the metrics"}};
   Field<Value> comet{"comet", nullptr, "Comet.",
                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
   Field<Value> prewarm{"prewarm", nullptr, "Warm-up of kernels.", Ignored{"kernels need no warm-up"}};

@@ -99,6 +99,9 @@ struct LoggingConfig {
                            "Write planned and executed timelines to checkpoint_dir as Chrome trace events: a file name "
                            "(for the second step), or a list of steps (each to trace_STEP.json)."};
   Field<std::optional<bool>> progress{"progress", std::nullopt, "Progress bar; null: on a terminal."};
+  Field<std::optional<std::string>> command{
+      "command", std::nullopt,
+      "A program and its arguments, which gets the run's events on standard input (docs/events.md)."};
 };
 
 /// Prompts that the trained model continues as samples. Not in NeMo AutoModel.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "metrics/jsonl.h"
 #include "metrics/write_all.h"
 
@@ -24,13 +25,18 @@ std::string named(std::string_view head, const std::string& line) {
 
 }  // namespace
 
-EventStream::EventStream(int file) : file_(file) {
+EventStream::EventStream(int file, Watcher* watcher) : file_(file), watcher_(watcher) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
 void EventStream::write_line(std::string_view line) {
-  const std::lock_guard lock(mutex_);
-  write_all(file_, std::string(line) + "\n");
+  if (file_ >= 0) {
+    const std::lock_guard lock(mutex_);
+    write_all(file_, std::string(line) + "\n");
+  }
+  if (watcher_ == nullptr) return;
+  watcher_->offer(line);
+  for (const auto& note : watcher_->take_notes()) log::warning(note);  // which is an event again
 }
 
 void EventStream::add(const Event& event) {

@@ -6,6 +6,7 @@
 
 #include "metrics/event_log.h"
 #include "metrics/step_record.h"
+#include "metrics/watcher.h"
 
 namespace automodel::metrics {
 
@@ -14,11 +15,13 @@ namespace automodel::metrics {
 /// "validation" line per record of validation.jsonl. Thread-safe. The run continues if the reader goes away.
 class EventStream {
  public:
-  /// `file` remains owned by the caller.
-  explicit EventStream(int file);
+  /// `file` remains owned by the caller; -1: nobody reads. `watcher`: gets the same lines; null if there is none.
+  explicit EventStream(int file, Watcher* watcher = nullptr);
   EventStream(const EventStream&) = delete;
   EventStream& operator=(const EventStream&) = delete;
 
+  /// Whether lines are printed, so that standard output is theirs.
+  bool prints() const { return file_ >= 0; }
   /// Timestamps the event with the current time.
   void add(const Event& event);
   void step(const StepRecord& record);
@@ -30,6 +33,7 @@ class EventStream {
   void write_line(std::string_view line);
 
   int file_;
+  Watcher* watcher_;
   std::mutex mutex_ = {};
 };
 

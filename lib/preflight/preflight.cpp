@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "base/file_text.h"
 #include "base/find_file.h"
 #include "checkpoint/format/memory_folder.h"
@@ -22,6 +23,7 @@
 #include "data/open_dataset.h"
 #include "data/source_files.h"
 #include "data/tokenizer.h"
+#include "metrics/watcher.h"
 #include "rows/hub_cache.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/named_templates.h"
@@ -73,6 +75,7 @@ class Checks {
     for (const auto& [name, config] : sections.validation_datasets()) check_data(config, "validation_dataset_" + name);
     check_weights();
     check_folder();
+    check_watcher();
     check_memory();
     locate(problems_, recipe_.origins);
     return std::move(problems_);
@@ -183,6 +186,16 @@ class Checks {
     problems_.add("checkpoint-missing", "checkpoint.restore_from")
         .says("there is no checkpoint '{}' to restore from", *from)
         .hint("give a folder like epoch_0_step_99, LATEST, or nothing for the newest one");
+  }
+
+  void check_watcher() {
+    const auto& command = recipe_.recipe.logging->command();
+    if (!command) return;
+    try {
+      metrics::watcher_words(*command, folder());
+    } catch (const Error& error) {
+      for (const auto& problem : error.problems()) problems_.push_back(problem);
+    }
   }
 
   /// There must be room for the in-memory copies of this host's ranks.

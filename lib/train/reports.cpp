@@ -30,8 +30,8 @@ Reports::Reports(const config::Recipe& recipe, bool active, bool cuda, std::int6
                                   .first_step = first_step,
                                   .end_step = end_step,
                                   .share = cuda ? "gpu" : "rank"};
+  if (stream_ != nullptr && stream_->prints()) console.lines = console.bar;
   if (stream_ != nullptr) {
-    console.lines = console.bar;
     log::set_listener(
         [stream](std::string_view text) { stream->add({.event = "warning", .message = std::string(text)}); });
   }

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""logging.command in whole runs: the program gets start, steps and end with and without --json; one that is missing is an
+error before the run; one that dies or does not read does not end it.
+
+  watcher_test.py AUTOMODEL
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+RECIPE = """device: cpu
+model:
+  config: {model_type: llama, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2,
+    num_key_value_heads: 2, vocab_size: 67, max_position_embeddings: 64}
+dataset: {_target_: mock, vocab_size: 67, seq_length: 8}
+step_scheduler: {global_batch_size: 2, local_batch_size: 2, max_steps: 6}
+checkpoint: {enabled: false, checkpoint_dir: run}
+logging: {tensorboard: false}
+"""
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def main(automodel):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "r.yaml").write_text(RECIPE)
+
+        def program(file, text):
+            (folder / file).write_text("#!/bin/sh\n" + text)
+            (folder / file).chmod(0o755)
+
+        def train(command, *words):
+            return subprocess.run([automodel, "train", "r.yaml", "--logging.command", command, *words], cwd=folder,
+                                  capture_output=True, text=True, timeout=120)
+
+        program("keep.sh", "cat > \"$1\"\n")
+        for words in ((), ("--json",)):
+            run = train("./keep.sh seen", *words)
+            check(run.returncode == 0, run.stderr)
+            events = [json.loads(line) for line in (folder / "seen").read_text().splitlines()]
+            names = [event["event"] for event in events]
+            check(names[0] == "start" and names[-1] == "end" and names.count("step") == 6, f"events {names}")
+            check(events[-1]["exit_code"] == 0, events[-1])
+            check("step" in run.stdout, "no step is shown")
+            if words:
+                printed = [json.loads(line)["event"] for line in run.stdout.splitlines()]
+                check(printed.count("end") == 1, f"printed {printed}")
+        run = train("./absent.sh")
+        check(run.returncode == 2 and "error[missing-file]" in run.stderr, run.stderr)
+        check("absent.sh" in run.stderr and "step 0" not in run.stdout, run.stderr)
+        run = train("false")
+        check(run.returncode == 0 and "ended with exit code 1" in run.stderr, run.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
