@@ -10,6 +10,7 @@
 #include "base/text_table.h"
 #include "base/utf8.h"
 #include "commands.h"
+#include "config/objective.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
 #include "data/tokenizer.h"
@@ -246,6 +247,7 @@ int run_data(const Options& options) {
   const auto& shuffle = (options.validation ? recipe.validation_dataloader() : recipe.dataloader()).shuffle();
   const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
                                      .key = key,
+                                     .classes = config::classes_of(loaded.recipe),
                                      .seed = static_cast<std::uint64_t>(loaded.seed()),
                                      .shuffle = shuffle.value_or(!options.validation),
                                      .model_folder = model_folder(loaded),

@@ -110,7 +110,7 @@ double mtp_join_elements(const ModelSpec& spec) {
 }
 
 double head_flops_per_token(const ModelSpec& spec) {
-  return 2.0 * spec.vocab * spec.hidden;
+  return 2.0 * spec.outputs() * spec.hidden;
 }
 
 }  // namespace automodel::arch

@@ -140,8 +140,9 @@ Layout layout_of(const ModelSpec& spec) {
     LayerBuilder builder(spec, out.kinds.emplace_back());
     family.lay_out_layer(spec, layer, builder);
   }
+  if (spec.classes > 0) out.head = "score", out.whole_head = true;
   out.head_parameter = {
-      .name = out.head + ".weight", .shape = {spec.vocab, spec.hidden}, .role = Role::kHead, .matrix = true};
+      .name = out.head + ".weight", .shape = {spec.outputs(), spec.hidden}, .role = Role::kHead, .matrix = true};
   if (spec.head_bias)
     out.head_bias = {.name = out.head + ".bias", .shape = {spec.vocab}, .role = Role::kHead, .initial = Initial::kZero};
   if (spec.tied_embeddings) out.head_tied_to = out.embedding_parameters.front().name;

@@ -60,6 +60,7 @@ struct Layout {
   std::vector<ParameterTemplate> norm_parameters = {};
   ParameterTemplate head_parameter = {};
   std::optional<ParameterTemplate> head_bias = {};
+  bool whole_head = false;  ///< tensor-parallel ranks do not divide the head: a classifier's is small
   /// FQN of the parameter whose storage the head shares; empty if it has its own.
   std::string head_tied_to = {};
   std::vector<LayerLayout> kinds = {};  ///< the distinct layer kinds

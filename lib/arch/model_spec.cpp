@@ -2,6 +2,19 @@
 
 namespace automodel::arch {
 
+void make_classifier(ModelSpec& spec, int classes) {
+  spec.classes = classes;
+  spec.tied_embeddings = spec.head_bias = spec.head_rows_normed = false;
+  spec.logit_scale = 1;
+  spec.logit_softcap = 0;
+  if (spec.moe) spec.moe->output_router_logits = false;
+  for (const std::string_view end : {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"})
+    if (spec.architecture.ends_with(end)) {
+      spec.architecture.resize(spec.architecture.size() - end.size());
+      spec.architecture += "ForSequenceClassification";
+    }
+}
+
 std::string_view name_of(LayerAttention attention) {
   return attention == LayerAttention::kFull ? "full_attention" : "sliding_attention";
 }

@@ -178,6 +178,7 @@ struct ModelSpec {
   int head_dim = 0;
   int ffn = 0;  ///< width of a dense MLP; the widest if layers differ
   int vocab = 0;
+  int classes = 0;  ///< of a sequence classifier, whose head scores them instead of tokens; 0: a language model
   int max_positions = 0;
 
   // Norms.
@@ -261,6 +262,8 @@ struct ModelSpec {
   std::vector<int> eos_tokens = {};
   std::optional<DType> dtype = {};  ///< dtype of the stored weights, if the config says
 
+  /// Rows of the head.
+  int outputs() const { return classes > 0 ? classes : vocab; }
   int query_width() const { return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim; }
   int value_width() const { return latent ? heads * latent->v_dim : heads * head_dim; }
   /// Number of sums that the routers of a stage accumulate for the auxiliary loss (model/router_statistics.h); 0
@@ -282,6 +285,10 @@ struct ModelSpec {
   bool is_moe(int layer) const { return moe.has_value() && moe_layers[static_cast<std::size_t>(layer)]; }
   bool operator==(const ModelSpec&) const = default;
 };
+
+/// The language model as transformers' ...ForSequenceClassification: its head is `score`, without a bias, and what the
+/// family does to logits and the experts' auxiliary loss do not apply.
+void make_classifier(ModelSpec& spec, int classes);
 
 /// transformers' names of the values, such as "full_attention".
 std::string_view name_of(LayerAttention attention);

@@ -102,7 +102,7 @@ void add_ends(TensorPlan& plan, const Layout& layout) {
   for (std::size_t i = 0; i < layout.embeddings.size(); ++i)  // the first is the token embedding
     plan.rows.emplace_back(layout.embeddings[i], i == 0 ? Style::kRowwise : Style::kSequence);
   plan.rows.emplace_back(layout.norm, Style::kSequence);
-  plan.rows.emplace_back(layout.head, Style::kColwise);
+  plan.rows.emplace_back(layout.head, layout.whole_head ? Style::kReplicated : Style::kColwise);
 }
 
 /// Sections of the channels of the convolution in front of a state: queries, keys and values, each for all heads, in

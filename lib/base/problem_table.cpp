@@ -123,12 +123,13 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
     {"from-inexact", ExitCode::kBadInput, "A key changes the computation, and a recipe cannot say it.",
      "`--allow-inexact` plans without it; `plan --json` has it under `from.not_expressed`."},
     {"size-conflict", ExitCode::kBadInput,
-     "A mesh size is given under `distributed` and, with a different value, under `model_parallel`.",
-     "Remove one of the two."},
+     "A mesh size is given under `distributed` and, with a different value, under `model_parallel`; or `teacher_model` "
+     "has another vocabulary than `model`.",
+     "Remove one of the two sizes; a teacher and its student need the same tokenizer and `vocab_size`."},
     {"backend-conflict", ExitCode::kBadInput, "`dist_env.backend` and `distributed.backend` name different backends.",
      "Remove one of the two."},
     {"other-recipe", ExitCode::kBadInput,
-     "`recipe` names a NeMo AutoModel class for something else: distillation, classification, diffusion, images, "
+     "`recipe` names a NeMo AutoModel class for something else: diffusion, images, "
      "retrieval, draft models. Or it names no class of NeMo AutoModel's for language models.",
      "The rest of the recipe is not read."},
     {"device-conflict", ExitCode::kOk,

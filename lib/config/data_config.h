@@ -76,7 +76,8 @@ struct JsonlDatasetConfig {
   static constexpr std::array targets = {std::string_view("jsonl")};
   static constexpr std::string_view kDoc =
       "JSON lines of instructions {\"prompt\", \"response\"} or conversations {\"messages\": [{\"role\", "
-      "\"content\"}]}.";
+      "\"content\"}]}; for a sequence classifier {\"text\", \"label\"} or {\"text_a\", \"text_b\", \"label\"}.";
+  static constexpr bool kHasClasses = true;  ///< a sequence classifier can be trained on its rows
   Field<PathList> paths{"path|paths", {}, "JSONL files, folders and globs."};
   Field<std::optional<std::string>> tokenizer{
       "tokenizer", std::nullopt,
@@ -95,7 +96,10 @@ struct JsonlDatasetConfig {
   Field<bool> mask_prompt{"mask_prompt|answer_only_loss_mask", true,
                           "Compute the loss on the answers only; if false, on every token."};
   Field<std::map<std::string, std::string>> column_mapping{
-      "column_mapping", {}, "Names of the rows' keys, if not `prompt`, `response` or `messages`."};
+      "column_mapping",
+      {},
+      "Names of the rows' keys, if not `prompt`, `response` or `messages` (`text`, `text_a`, `text_b`, "
+      "`label`)."};
   Field<int> pad_to_multiple_of{"pad_to_multiple_of", 1, "Pad rows to a multiple of this.", at_least<1>};
   Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
@@ -148,7 +152,10 @@ struct MegatronDatasetConfig {
 struct TokensDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("tokens")};
-  static constexpr std::string_view kDoc = "JSON lines of token ids: {\"input_ids\": [...], \"labels\": [...]}.";
+  static constexpr std::string_view kDoc =
+      "JSON lines of token ids: {\"input_ids\": [...], \"labels\": [...]}, for a sequence classifier "
+      "{\"input_ids\": [...], \"label\": 0}.";
+  static constexpr bool kHasClasses = true;  ///< a sequence classifier can be trained on its rows
   Field<PathList> paths{"path|paths", {}, "JSONL files."};
   Field<std::optional<int>> seq_length{
       "seq_length|seq_len", std::nullopt,
@@ -165,7 +172,8 @@ struct MockDatasetConfig {
   static constexpr std::array targets = {
       std::string_view("mock"),
       std::string_view("nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset")};
-  static constexpr std::string_view kDoc = "Random tokens from the seed.";
+  static constexpr std::string_view kDoc = "Random tokens from the seed, and random classes for a sequence classifier.";
+  static constexpr bool kHasClasses = true;  ///< a sequence classifier can be trained on its rows
   Field<std::optional<int>> vocab_size{
       "vocab_size", std::nullopt,
       "Tokens are drawn from 0 up to, but not including, this; null: 1024, or a smaller model's vocabulary.",
@@ -250,6 +258,61 @@ struct HellaSwagDatasetConfig {
   Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
   Field<std::optional<std::string>> cache_dir{
       "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
+};
+
+/// Fields common to NeMo AutoModel's data sets of sequences with a class.
+struct ClassSetFields {
+  Field<std::optional<std::string>> split{"split", "train",
+                                          "Rows to use: train, test, train[:1000], or several joined "
+                                          "with +."};
+  Field<TokenizerSource> tokenizer{
+      "tokenizer",
+      {},
+      "A folder, a model's name in the Hugging Face cache, or a mapping with the arguments "
+      "of from_pretrained; null: the model's."};
+  Field<std::optional<int>> num_samples_limit{"num_samples_limit", std::nullopt,
+                                              "Use only this many rows of the split, from the first.", at_least<1>};
+  Field<std::optional<int>> max_length{
+      "max_length", 256, "Rows are cut to this many tokens; null: to the model's max_position_embeddings.",
+      at_least<1>};
+  Field<bool> trust_remote_code{"trust_remote_code", true, "Run code from the repository.",
+                                Ignored{"code from a repository is never run"}};
+  Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
+                          at_least<0>};
+  Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
+};
+
+struct ImdbDatasetConfig : ClassSetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("imdb"),
+                                         std::string_view("nemo_automodel.components.datasets.llm.seq_cls.IMDB")};
+  static constexpr std::string_view kDoc = "Reviews of films in two classes: rows with text and label.";
+  static constexpr bool kHasClasses = true;
+  Field<std::string> path_or_dataset{"path_or_dataset", "imdb", "A folder, or a repository in the Hugging Face cache."};
+};
+
+struct YelpDatasetConfig : ClassSetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("yelp_review_full"),
+      std::string_view("nemo_automodel.components.datasets.llm.seq_cls.YelpReviewFull")};
+  static constexpr std::string_view kDoc = "Reviews in five classes: rows with text and label.";
+  static constexpr bool kHasClasses = true;
+  Field<std::string> path_or_dataset{"path_or_dataset", "yelp_review_full",
+                                     "A folder, or a repository in the Hugging Face cache."};
+};
+
+struct MrpcDatasetConfig : ClassSetFields {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("glue_mrpc"),
+                                         std::string_view("nemo_automodel.components.datasets.llm.seq_cls.GLUE_MRPC")};
+  static constexpr std::string_view kDoc =
+      "Pairs of sentences that mean the same or not: rows with sentence1, sentence2 and label.";
+  static constexpr bool kHasClasses = true;
+  Field<std::string> path_or_dataset{"path_or_dataset", "glue", "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<std::string>> name{"name", "mrpc", "Configuration of the repository."};
 };
 
 struct ColumnMappedDatasetConfig : RowDatasetFields {
@@ -367,11 +430,11 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
 
 /// A kind of data that a recipe names, alone or as a part of a mixture.
-using DatasetPart =
-    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                 MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
-                 HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig, ChatDatasetConfig,
-                 AgentChatDatasetConfig, XlamDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+using DatasetPart = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                                 MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
+                                 HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig,
+                                 ChatDatasetConfig, AgentChatDatasetConfig, XlamDatasetConfig, ImdbDatasetConfig,
+                                 YelpDatasetConfig, MrpcDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 /// A part of a mixture, with its share of the rows: exactly one of `weight` and `epochs`.
 struct MixturePart {

@@ -27,7 +27,15 @@ struct ModelSource {
   static TypeInfo config_type();
 };
 
-enum class ModelTarget { kAuto, kFromPretrained, kFromConfig, kGpt2, kSeq2Seq };
+enum class ModelTarget {
+  kAuto,
+  kFromPretrained,
+  kFromConfig,
+  kGpt2,
+  kSeq2Seq,
+  kClassifierFromPretrained,
+  kClassifierFromConfig
+};
 template <>
 struct EnumNames<ModelTarget> {
   using E = ModelTarget;
@@ -44,8 +52,32 @@ struct EnumNames<ModelTarget> {
       EnumName<E>{"nemo_automodel.components.models.gpt2.build_gpt2_model", E::kGpt2},
       EnumName<E>{"nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_pretrained", E::kSeq2Seq},
       EnumName<E>{"nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_config", E::kSeq2Seq},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained",
+                  E::kClassifierFromPretrained},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForSequenceClassification.from_config", E::kClassifierFromConfig},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForSequenceClassification.from_pretrained",
+                  E::kClassifierFromPretrained},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForSequenceClassification.from_config",
+                  E::kClassifierFromConfig},
+      EnumName<E>{"nemo_automodel._transformers.auto_model.NeMoAutoModelForSequenceClassification.from_pretrained",
+                  E::kClassifierFromPretrained},
+      EnumName<E>{"nemo_automodel._transformers.auto_model.NeMoAutoModelForSequenceClassification.from_config",
+                  E::kClassifierFromConfig},
+      EnumName<E>{"transformers.AutoModelForSequenceClassification.from_pretrained", E::kClassifierFromPretrained},
+      EnumName<E>{"transformers.AutoModelForSequenceClassification.from_config", E::kClassifierFromConfig},
   };
 };
+
+constexpr bool is_classifier(ModelTarget target) {
+  return target == ModelTarget::kClassifierFromPretrained || target == ModelTarget::kClassifierFromConfig;
+}
+/// Whether the class reads weights, or leaves them at their initial values; kAuto does neither by itself.
+constexpr bool reads_weights(ModelTarget target) {
+  return target == ModelTarget::kFromPretrained || target == ModelTarget::kClassifierFromPretrained;
+}
+constexpr bool leaves_weights(ModelTarget target) {
+  return target == ModelTarget::kFromConfig || target == ModelTarget::kClassifierFromConfig;
+}
 
 /// Settings of NeMo AutoModel's expert layers that its model classes accept in addition to the configuration.
 struct MoeOverridesConfig {
@@ -76,6 +108,10 @@ struct ModelConfig {
       "torch_dtype|dtype",
       {},
       "Dtype of the weights; auto: that of config.json, else bfloat16 on CUDA and float32 on CPU."};
+  Field<std::optional<int>> num_labels{
+      "num_labels", std::nullopt,
+      "Classes of a sequence classifier: rows have labels 0 to num_labels - 1. Required for one, refused for others.",
+      at_least<2>};
   Field<std::optional<std::string>> attn_implementation{
       "attn_implementation", std::nullopt, "Attention kernel.",
       Ignored{"the fastest kernel for the device and mask is chosen"}};

@@ -9,6 +9,7 @@
 #include "base/file_text.h"
 #include "config/differences.h"
 #include "config/limits.h"
+#include "config/objective.h"
 #include "config/recipe_change.h"
 #include "config/recipe_class.h"
 
@@ -143,6 +144,7 @@ void note_ignored_values(LoadedRecipe& loaded) {
 /// Checks rules across sections that depend only on the recipe.
 void check_recipe(LoadedRecipe& loaded, Problems& problems) {
   const Recipe& recipe = loaded.recipe;
+  check_objective(recipe, problems);
   problems.refuse_all(check(recipe.distributed()), "distributed");
   if (recipe.dataset()) problems.refuse_all(check(*recipe.dataset()), "dataset");
   if (recipe.validation_dataset()) problems.refuse_all(check(*recipe.validation_dataset()), "validation_dataset");
@@ -157,7 +159,7 @@ void check_recipe(LoadedRecipe& loaded, Problems& problems) {
         .says("model needs pretrained_model_name_or_path or config")
         .hint("a folder with config.json, or inline Hugging Face keys under model.config");
   else if (recipe.model() && !recipe.model()->pretrained_model_name_or_path() &&
-           recipe.model()->target() == ModelTarget::kFromPretrained)
+           reads_weights(recipe.model()->target()))
     problems.refuse("missing-key", "model._target_")
         .says("model._target_ is from_pretrained, but no pretrained model is named")
         .hint(

@@ -44,7 +44,9 @@ struct Recipe {
   Recipe& operator=(Recipe&&) noexcept;
 
   Field<Value> recipe{"recipe", nullptr,
-                      "NeMo AutoModel's recipe class; only those for LLM fine-tuning and pretraining are accepted."};
+                      "NeMo AutoModel's recipe class: those for LLM fine-tuning and pretraining, "
+                      "TrainFinetuneRecipeForSequenceClassification and "
+                      "KnowledgeDistillationRecipeForNextTokenPrediction."};
   Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda if available."};
   Field<std::optional<int>> seed{"seed", std::nullopt, "Seed of weights, data order and dropout; null: 42.",
                                  at_least<0>};
@@ -52,6 +54,21 @@ struct Recipe {
       "step_scheduler", {}, "Batch sizes, number of steps, and how often to validate and save."};
   Field<DistEnvConfig> dist_env{"dist_env", {}, "Communication backend and time limits."};
   Field<std::optional<ModelConfig>> model{"model", std::nullopt, "The model."};
+  Field<std::optional<ModelConfig>> teacher_model{
+      "teacher_model", std::nullopt,
+      "Distillation: the frozen model that `model` learns from, on the same mesh, with the same vocabulary."};
+  Field<double> kd_ratio{
+      "kd_ratio", 0.5,
+      "Distillation: weight of the divergence from the teacher; the cross-entropy's is 1 - kd_ratio. 1: no "
+      "cross-entropy is computed.",
+      [](const double& value) -> std::string { return value >= 0 && value <= 1 ? "" : "must be in [0, 1]"; }};
+  Field<KDLoss> kd_loss_fn{"kd_loss_fn", KDLossConfig{}, "Distillation: the divergence from the teacher."};
+  Field<bool> offload_teacher_model{"offload_teacher_model", false, "The teacher's weights in host memory.",
+                                    Unsupported{"the teacher stays on the device; fsdp2 shards it over ranks"}};
+  Field<bool> separate_meshes{"separate_meshes", false, "The teacher on ranks of its own.",
+                              Unsupported{"the teacher is on the student's ranks"}};
+  Field<Value> teacher_distributed{"teacher_distributed", nullptr, "The mesh of a teacher on ranks of its own.",
+                                   Unsupported{"the teacher is on the student's mesh"}};
   Field<DistributedConfig> distributed{"distributed", {}, "Mesh, strategy and pipeline."};
   Field<ModelParallelConfig> model_parallel{"model_parallel", {}, "Fields of Megatron Core's ModelParallelConfig."};
   Field<LossConfig> loss_fn{"loss_fn", MaskedCrossEntropyConfig{}, "The loss."};

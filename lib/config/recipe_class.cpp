@@ -15,8 +15,6 @@ struct Purpose {
 };
 /// First match wins.
 constexpr std::array kPurposes = {
-    Purpose{"Distill", "distillation, where one model learns from another"},
-    Purpose{"Classification", "sequence classification"},
     Purpose{"Diffusion", "diffusion models"},
     Purpose{"VLM", "vision-language models"},
     Purpose{"Multimodal", "vision-language models"},
@@ -30,6 +28,11 @@ constexpr std::array kPurposes = {
 };
 
 }  // namespace
+
+std::string_view recipe_class_of(const Value& recipe) {
+  const auto* target = recipe.map() != nullptr ? recipe.find("_target_") : &recipe;
+  return target != nullptr && target->string() != nullptr ? std::string_view(*target->string()) : std::string_view();
+}
 
 std::string_view other_purpose(std::string_view recipe_class) {
   const auto name = recipe_class.substr(recipe_class.find_last_of(".:") + 1);
@@ -48,14 +51,13 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
   if (target == nullptr || target->value.kind != Node::Kind::kScalar) return false;
   constexpr std::array kModels = {
       Purpose{"ForImageTextToText", "vision-language models"}, Purpose{"ForMultimodalLM", "vision-language models"},
-      Purpose{"ForSequenceClassification", "sequence classification"}, Purpose{"BiEncoder", "encoders for retrieval"},
-      Purpose{"CrossEncoder", "encoders for retrieval"}};
+      Purpose{"BiEncoder", "encoders for retrieval"}, Purpose{"CrossEncoder", "encoders for retrieval"}};
   const auto& text = target->value.text;
   const auto found =
       std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
   if (found == kModels.end()) return false;
   problems.add("other-recipe", "model._target_")
-      .says("'{}' is for {}; only next-token prediction with language models is supported", text, found->what)
+      .says("'{}' is for {}; only language models are supported", text, found->what)
       .hint("this program cannot run it, also under another model class; NeMo AutoModel does")
       .at(target->value.where);
   return true;
@@ -68,7 +70,7 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   // NeMo AutoModel's recipes of diffusion models name no class.
   if (const auto* flow = root.kind == Node::Kind::kMap ? root.find("flow_matching") : nullptr; flow != nullptr) {
     problems.add("other-recipe", "flow_matching")
-        .says("flow_matching is for diffusion models; only next-token prediction with language models is supported")
+        .says("flow_matching is for diffusion models; only language models are supported")
         .hint("this program cannot run it; NeMo AutoModel does")
         .at(flow->where);
     return true;
@@ -82,8 +84,9 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto& name = value->text;
   const auto purpose = other_purpose(name);
-  const bool known =
-      name.find("NextTokenPrediction") != std::string::npos || name.find("recipes.llm.") != std::string::npos;
+  const bool known = name.find("NextTokenPrediction") != std::string::npos ||
+                     name.find(kClassifierRecipe) != std::string::npos ||
+                     name.find("recipes.llm.") != std::string::npos;
   if (purpose.empty() && (known || value->is_null())) return false;
   if (purpose.empty()) {
     problems.add("other-recipe", "recipe")
@@ -93,7 +96,7 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
     return true;
   }
   problems.add("other-recipe", "recipe")
-      .says("'{}' is for {}; only next-token prediction with language models is supported", value->text, purpose)
+      .says("'{}' is for {}; only language models are supported", value->text, purpose)
       .hint("this program cannot run it, also under another recipe class; NeMo AutoModel does")
       .at(value->where);
   return true;

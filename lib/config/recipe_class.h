@@ -7,7 +7,16 @@
 
 namespace automodel::config {
 
-/// What a class trains if not next-token prediction, judged by words in its name: "draft models for speculative
+/// In the names of NeMo AutoModel's classes for sequence classification.
+inline constexpr std::string_view kClassifierRecipe = "SequenceClassification";
+
+/// In the name of its class for distillation.
+inline constexpr std::string_view kDistillationRecipe = "KnowledgeDistillation";
+
+/// The class that a recipe's `recipe` names, directly or as a mapping with `_target_`; empty if none.
+std::string_view recipe_class_of(const Value& recipe);
+
+/// What a class trains if not language models, judged by words in its name: "draft models for speculative
 /// decoding". Empty for supported classes and for names that do not reveal it.
 std::string_view other_purpose(std::string_view recipe_class);
 

@@ -97,6 +97,28 @@ struct ChunkedCrossEntropyConfig {
 };
 using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
 
+struct KDLossConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {std::string_view("kd_loss"),
+                                         std::string_view("nemo_automodel.components.loss.kd_loss.KDLoss")};
+  static constexpr std::string_view kDoc =
+      "Divergence KL(teacher || student) of the two models' tokens at a temperature T, times T squared.";
+  static constexpr bool kImplied = true;
+  Field<double> temperature{"temperature", 1.0, "What both models' logits are divided by.",
+                            [](const double& value) -> std::string {
+                              return value > 0 && std::isfinite(value) ? "" : "must be greater than 0 and finite";
+                            }};
+  Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss: that of loss_fn."};
+  Field<int> chunk_size{"chunk_size", 0,
+                        "Tokens per chunk of head and loss; 0: enough that a chunk's logits are about as large as the "
+                        "hidden states, at least 256.",
+                        at_least<0>};
+  Field<bool> fp32_upcast{"fp32_upcast", true, "Compute in float32.",
+                          Ignored{"the divergence is always computed in float32 or better"}};
+  Field<Value> tp_group{"tp_group", nullptr, "Python object.", Ignored{"the group is the mesh's tp axis"}};
+};
+using KDLoss = std::variant<KDLossConfig>;
+
 template <>
 struct EnumNames<plan::Float8Recipe> {
   using E = plan::Float8Recipe;

@@ -77,6 +77,12 @@ std::unique_ptr<Builder> make_agent_builder(const config::AgentChatDatasetConfig
                                             Diagnostics& problems);
 std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& config, BuilderParts& parts,
                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_imdb_builder(const config::ImdbDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
+std::unique_ptr<Builder> make_yelp_builder(const config::YelpDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
+std::unique_ptr<Builder> make_mrpc_builder(const config::MrpcDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
 
 /// Loads a repository's rows into `parts`; false after adding problems.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,

@@ -1,6 +1,7 @@
 #include "data/jsonl_dataset.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/file_text.h"
 #include "base/spelling.h"
 #include "data/bad_rows.h"
+#include "data/class_rows.h"
 #include "data/content_hash.h"
 #include "data/conversation.h"
 #include "data/source_files.h"
@@ -58,12 +60,16 @@ class Opening {
     sources_ =
         find_files(config_.paths(), Wanted::kJsonLines, context_.recipe_folder, context_.key + ".path", problems_);
     open_tokenizer();
-    if (tokenizer_) read_template();
+    if (tokenizer_ && context_.classes == 0) read_template();
     if (problems_.size() > before) return nullptr;
     BadRows bad(config_.max_bad_rows(), context_.key, context_.quiet);
     const auto fill = [&](TokenStoreWriter& out) {
-      ConversationEncoder encoder(*tokenizer_, chat_.get(), options_);
-      for (const auto& file : sources_.files) encode_file(file.path, encoder, bad, out);
+      ConversationEncoder conversations(*tokenizer_, chat_.get(), options_);
+      const ClassEncoder classes(*tokenizer_, classes_);
+      const auto encode = [&](std::string_view row, Sample& sample) {
+        return context_.classes > 0 ? classes.encode(row, sample) : conversations.encode(row, sample);
+      };
+      for (const auto& file : sources_.files) encode_file(file.path, encode, bad, out);
       return bad.count() == 0;  // a store with bad rows is not cached: its problems must be reported by every run
     };
     auto store = config_.cache() ? cached_tokens(token_cache_folder(config_.cache_dir()), name(), true, fill)
@@ -74,9 +80,20 @@ class Opening {
 
  private:
   void read_columns() {
-    const std::vector<std::pair<std::string_view, std::string*>> known = {
-        {"prompt", &options_.prompt_key}, {"response", &options_.response_key}, {"messages", &options_.messages_key}};
+    using Column = std::pair<std::string_view, std::string*>;
+    const std::vector<Column> known = context_.classes > 0 ? std::vector<Column>{{"text", &classes_.text_key},
+                                                                                 {"text_a", &classes_.first_key},
+                                                                                 {"text_b", &classes_.second_key},
+                                                                                 {"label", &classes_.label_key}}
+                                                           : std::vector<Column>{{"prompt", &options_.prompt_key},
+                                                                                 {"response", &options_.response_key},
+                                                                                 {"messages", &options_.messages_key}};
     options_.mask_prompt = config_.mask_prompt();
+    classes_.classes = context_.classes;
+    classes_.pad = context_.pad_token;
+    if (config_.truncation()) classes_.limit = static_cast<std::size_t>(limit());
+    std::vector<std::string_view> names;
+    for (const auto& column : known) names.push_back(column.first);
     for (const auto& each : config_.column_mapping()) {
       const auto& name = each.first;  // clang 14: lambdas cannot capture structured bindings
       const auto& column = each.second;
@@ -86,7 +103,7 @@ class Opening {
       else
         problems_.add("bad-value", context_.key + ".column_mapping")
             .says("column_mapping knows no '{}'", name)
-            .hint(suggestion(name, {"prompt", "response", "messages"}));
+            .hint(suggestion(name, names));
     }
   }
 
@@ -153,11 +170,23 @@ class Opening {
     hash.add(template_ ? "template" : "plain");
     for (const auto& text : {options_.prompt_key, options_.response_key, options_.messages_key}) hash.add(text);
     hash.add(fmt::format("{} {} {}", options_.mask_prompt, limit(), config_.truncation()));
+    if (context_.classes > 0) {
+      hash.add(fmt::format("classes {} {}", context_.classes, context_.pad_token.value_or(-1)));
+      for (const auto& text : {classes_.text_key, classes_.first_key, classes_.second_key, classes_.label_key})
+        hash.add(text);
+    }
     for (const auto& file : sources_.files) hash.add(MappedFile(file.path).text());
     return hash.hex();
   }
 
-  void encode_file(const fs::path& path, ConversationEncoder& encoder, BadRows& bad, TokenStoreWriter& out) const {
+  std::string_view example() const {
+    return context_.classes > 0
+               ? "a row is {\"text\": ..., \"label\": 0} or {\"text_a\": ..., \"text_b\": ..., \"label\": 0}"
+               : "a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}";
+  }
+
+  using Encode = std::function<std::optional<RowProblem>(std::string_view row, Sample& sample)>;
+  void encode_file(const fs::path& path, const Encode& encode, BadRows& bad, TokenStoreWriter& out) const {
     const MappedFile file(path);
     std::string_view text = file.text();
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -166,11 +195,8 @@ class Opening {
       const std::string_view row = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), row.size() + 1));
       if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      auto problem = Diagnostic{"bad-row"}
-                         .hint("a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}")
-                         .at({path.native(), line, 1})
-                         .of(context_.key);
-      if (auto found = encoder.encode(row, sample)) {
+      auto problem = Diagnostic{"bad-row"}.hint(std::string(example())).at({path.native(), line, 1}).of(context_.key);
+      if (auto found = encode(row, sample)) {
         problem.message = std::move(found->reason);
         if (!found->help.empty()) problem.help = std::move(found->help);
         problem.where.column = static_cast<int>(std::min<std::size_t>(found->column, 1 << 30));
@@ -205,7 +231,7 @@ class Opening {
     const MappedFile file(sources_.files.front().path);
     const std::string_view text = file.text();
     const auto row = nlohmann::ordered_json::parse(text.substr(0, text.find('\n')), nullptr, false);
-    if (!row.is_object() || row.contains(options_.messages_key)) return "";
+    if (!row.is_object() || row.contains(options_.messages_key) || context_.classes > 0) return "";
     std::string names;
     for (const auto& [name, value] : row.items())
       if (value.is_string() && value != "" && name != options_.prompt_key && name != options_.response_key)
@@ -225,7 +251,7 @@ class Opening {
     if (labels == 0) {
       problems_.add("empty-data", context_.key + ".path")
           .says(store.rows() == 0 ? "there is no row" : "no row has a label that counts")
-          .hint("a row is {\"prompt\": ..., \"response\": ...} or {\"messages\": [...]}");
+          .hint(std::string(example()));
       return nullptr;
     }
     if (ends) ends->finish(context_);
@@ -241,6 +267,7 @@ class Opening {
   const DatasetContext& context_;
   Diagnostics& problems_;
   ConversationOptions options_;
+  ClassOptions classes_;
   SourceFiles sources_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::optional<std::string> template_;

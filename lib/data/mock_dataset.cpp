@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/random.h"
+#include "data/class_rows.h"
 
 namespace automodel::data {
 namespace {
@@ -22,6 +23,8 @@ class MockDataset final : public Dataset {
       : stream_(context.seed, "data/" + context.key),
         vocab_size_(static_cast<std::uint64_t>(vocabulary_of(config, context))),
         length_(config.seq_length()),
+        classes_(context.classes),
+        class_stream_(context.seed, "data/" + context.key + "/classes"),
         size_(config.num_samples()) {}
 
   std::int64_t size() const override { return size_; }
@@ -39,6 +42,10 @@ class MockDataset final : public Dataset {
     out.input_ids.resize(length);
     for (std::size_t t = 0; t < length; ++t)
       out.input_ids[t] = static_cast<std::int32_t>(stream_.below(first + t, vocab_size_));
+    if (classes_ > 0) {
+      const auto label = class_stream_.below(static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(classes_));
+      return label_last_token(out, static_cast<std::int32_t>(label), std::nullopt);
+    }
     out.labels.assign(out.input_ids.begin() + 1, out.input_ids.end());
     out.labels.push_back(kIgnoredLabel);
   }
@@ -47,6 +54,8 @@ class MockDataset final : public Dataset {
   RandomStream stream_;
   std::uint64_t vocab_size_;
   std::int64_t length_;
+  int classes_;
+  RandomStream class_stream_;
   std::int64_t size_;
 };
 

@@ -70,6 +70,9 @@ constexpr std::array kKinds = {
     rows_of<config::ChatDatasetConfig, make_chat_builder>(),
     rows_of<config::AgentChatDatasetConfig, make_agent_builder>(),
     rows_of<config::XlamDatasetConfig, make_xlam_builder>(),
+    rows_of<config::ImdbDatasetConfig, make_imdb_builder>(),
+    rows_of<config::YelpDatasetConfig, make_yelp_builder>(),
+    rows_of<config::MrpcDatasetConfig, make_mrpc_builder>(),
     foreign<config::kOtherData>(),
     row<config::MixtureDatasetConfig, open_mixture>(),
 };

@@ -26,6 +26,8 @@ struct DatasetContext {
   std::optional<std::int64_t> max_length = std::nullopt;
   /// The model's context length, to which rows may be cut.
   std::optional<std::int64_t> context_length = std::nullopt;
+  int classes = 0;  ///< of a sequence classifier: rows have one label below this; 0: a language model
+  std::optional<int> pad_token = std::nullopt;  ///< of the model
   std::uint64_t seed = 42;
   bool shuffle = false;  ///< a mixture reads its parts in random order; other sets are shuffled by the sampler
   bool quiet = false;    ///< another rank reports warnings

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "data/class_rows.h"
 #include "data/dataset.h"
 
 namespace automodel::data {
@@ -23,8 +24,8 @@ class Scanner {
 
   RowProblem problem() const { return problem_; }
 
-  bool fail(std::string reason) {
-    problem_ = {static_cast<std::size_t>(at_ - begin_) + 1, std::move(reason)};
+  bool fail(std::string reason, std::string help = {}) {
+    problem_ = {static_cast<std::size_t>(at_ - begin_) + 1, std::move(reason), std::move(help)};
     return false;
   }
   void skip_space() {
@@ -98,7 +99,6 @@ class Scanner {
     return true;
   }
 
- private:
   bool integer(std::int64_t& out) {
     skip_space();
     const char* first = at_;
@@ -115,6 +115,8 @@ class Scanner {
     out = negative ? -value : value;
     return true;
   }
+
+ private:
   bool skip_members(char close, bool keyed, int depth) {
     ++at_;
     if (take(close)) return true;
@@ -155,7 +157,16 @@ constexpr std::array<List, 3> kLists = {List{"input_ids", &TokenRow::input_ids, 
                                         List{"labels", &TokenRow::labels, kIgnoredLabel, kLargestId},
                                         List{"attention_mask", &TokenRow::attention_mask, 0, 1}};
 
-bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen) {
+bool read_label(Scanner& scanner, int classes, std::optional<std::int32_t>& out) {
+  if (out) return scanner.fail("'label' appears twice");
+  std::int64_t label = 0;
+  if (!scanner.expect(':') || !scanner.integer(label)) return false;
+  if (auto problem = check_class(label, classes)) return scanner.fail(problem->reason, problem->help);
+  out = static_cast<std::int32_t>(label);
+  return true;
+}
+
+bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen, int classes) {
   std::string_view key;
   if (!scanner.string(key)) return false;
   const auto* list = std::find_if(kLists.begin(), kLists.end(), [&](const List& l) { return l.key == key; });
@@ -163,6 +174,9 @@ bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen) {
     if (!scanner.expect(':')) return false;
     return scanner.truth(out.shifted);
   }
+  if (classes > 0 && key == "label") return read_label(scanner, classes, out.label);
+  if (classes > 0 && (key == "labels" || key == "shifted"))
+    return scanner.fail(fmt::format("'{}' is for next-token prediction; a classifier's row has one 'label'", key));
   if (std::find(kRefusedKeys.begin(), kRefusedKeys.end(), key) != kRefusedKeys.end())
     return scanner.fail(fmt::format("'{}' is not read; rows hold input_ids, labels and attention_mask", key));
   if (!scanner.expect(':')) return false;
@@ -184,21 +198,23 @@ void unshift(TokenRow& row) {
 
 }  // namespace
 
-std::optional<RowProblem> parse_token_row(std::string_view line, TokenRow& out) {
+std::optional<RowProblem> parse_token_row(std::string_view line, TokenRow& out, int classes) {
   for (const auto& list : kLists) (out.*(list.member)).clear();
   out.shifted = false;
+  out.label.reset();
   Scanner scanner(line);
   std::array<bool, 3> seen{};
   bool good = scanner.expect('{');
   if (good && !scanner.take('}')) {
     do {
-      good = read_member(scanner, out, seen);
+      good = read_member(scanner, out, seen, classes);
     } while (good && scanner.take(','));
     good = good && scanner.expect('}');
   }
   if (good && !scanner.at_end()) good = scanner.fail("text after the row's object");
   if (!good) return scanner.problem();
   if (!seen[0]) return RowProblem{1, "the row has no input_ids"};
+  if (classes > 0 && !out.label) return RowProblem{1, "the row has no label"};
   if (out.input_ids.empty()) return RowProblem{1, "input_ids is empty"};
   for (std::size_t i = 1; i < kLists.size(); ++i) {
     const std::size_t size = (out.*(kLists[i].member)).size();

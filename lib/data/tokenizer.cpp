@@ -60,7 +60,7 @@ struct TokenizerKind {
   std::string_view name;
   std::unique_ptr<Tokenizer> (*open)();
 };
-constexpr std::array kKinds = {TokenizerKind{"bytes", make_byte_tokenizer}};
+constexpr std::array kTokenizers = {TokenizerKind{"bytes", make_byte_tokenizer}};
 
 }  // namespace
 
@@ -69,7 +69,8 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 }
 
 std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder) {
-  if (std::any_of(kKinds.begin(), kKinds.end(), [&](const auto& kind) { return kind.name == name; })) return {};
+  if (std::any_of(kTokenizers.begin(), kTokenizers.end(), [&](const auto& kind) { return kind.name == name; }))
+    return {};
   if (auto local = find_beside(name, recipe_folder)) return *local;
   return rows::find_snapshot("models", name, std::nullopt);
 }
@@ -100,7 +101,7 @@ TextChoice text_choice(const config::DatasetConfig& dataset) {
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
                                           const std::string& key, Diagnostics& problems) {
   std::vector<std::string_view> names;
-  for (const auto& kind : kKinds) {
+  for (const auto& kind : kTokenizers) {
     if (name == kind.name) return kind.open();
     names.push_back(kind.name);
   }

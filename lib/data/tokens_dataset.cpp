@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "data/bad_rows.h"
+#include "data/class_rows.h"
 #include "data/mapped_file.h"
 #include "data/source_files.h"
 #include "data/token_row.h"
@@ -50,10 +51,24 @@ std::int32_t target_of(const TokenRow& row, std::size_t t) {
   return row.labels.empty() ? row.input_ids[t + 1] : row.labels[t + 1];
 }
 
+/// A row's format: that of a classifier or of a language model.
+struct RowFormat {
+  int classes = 0;
+  std::optional<int> pad_token = {};
+  std::string_view example() const {
+    return classes > 0 ? "a row is {\"input_ids\": [...], \"label\": 0}"
+                       : "a row is {\"input_ids\": [...], \"labels\": [...]}";
+  }
+};
+
 class TokensDataset final : public Dataset {
  public:
-  TokensDataset(Files files, std::vector<RowPlace> rows, Padding padding, std::string summary)
-      : files_(std::move(files)), rows_(std::move(rows)), padding_(padding), summary_(std::move(summary)) {}
+  TokensDataset(Files files, std::vector<RowPlace> rows, RowFormat format, Padding padding, std::string summary)
+      : files_(std::move(files)),
+        rows_(std::move(rows)),
+        format_(format),
+        padding_(padding),
+        summary_(std::move(summary)) {}
 
   std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
   std::int64_t length(std::int64_t index) const override { return rows_[static_cast<std::size_t>(index)].length; }
@@ -63,7 +78,7 @@ class TokensDataset final : public Dataset {
   void read(std::int64_t index, Sample& out) const override {
     const RowPlace& place = rows_[static_cast<std::size_t>(index)];
     TokenRow row;
-    const auto problem = parse_token_row(line_at(files_.maps[place.file].text(), place.offset), row);
+    const auto problem = parse_token_row(line_at(files_.maps[place.file].text(), place.offset), row, format_.classes);
     const std::size_t length = problem ? 0 : trimmed_length(row);
     if (length != place.length)
       throw Error(ExitCode::kEnvironment,
@@ -81,11 +96,13 @@ class TokensDataset final : public Dataset {
       out.segments = std::move(row.attention_mask);
     row.input_ids.resize(length);
     out.input_ids = std::move(row.input_ids);
+    if (row.label) label_last_token(out, *row.label, format_.pad_token);
   }
 
  private:
   Files files_;
   std::vector<RowPlace> rows_;
+  RowFormat format_;
   Padding padding_;
   std::string summary_;
 };
@@ -94,11 +111,12 @@ class TokensDataset final : public Dataset {
 class Indexer {
  public:
   Indexer(std::int64_t max_length, std::string length_rule, std::optional<std::int64_t> vocab_size, std::string key,
-          BadRows& bad)
+          RowFormat format, BadRows& bad)
       : max_length_(max_length),
         length_rule_(std::move(length_rule)),
         vocab_size_(vocab_size.value_or(std::numeric_limits<std::int32_t>::max())),
         key_(std::move(key)),
+        format_(format),
         bad_(bad) {}
 
   void add_file(const std::filesystem::path& path, std::string_view text, std::uint32_t file) {
@@ -124,7 +142,9 @@ class Indexer {
       const std::size_t length = trimmed_length(row_);
       rows_.push_back({offset, file, static_cast<std::uint32_t>(length)});
       tokens_ += static_cast<std::int64_t>(length);
-      for (std::size_t t = 0; t + 1 < length; ++t) labels_ += target_of(row_, t) == kIgnoredLabel ? 0 : 1;
+      if (row_.label) ++labels_;
+      for (std::size_t t = 0; !row_.label && t + 1 < length; ++t)
+        labels_ += target_of(row_, t) == kIgnoredLabel ? 0 : 1;
       return;
     }
     problem.where.file = path.native();
@@ -134,8 +154,8 @@ class Indexer {
   }
 
   bool check_row(std::string_view line, Diagnostic& problem) {
-    if (const auto bad = parse_token_row(line, row_)) {
-      problem.says(bad->reason).hint("a row is {\"input_ids\": [...], \"labels\": [...]}");
+    if (const auto bad = parse_token_row(line, row_, format_.classes)) {
+      problem.says(bad->reason).hint(bad->help.empty() ? std::string(format_.example()) : bad->help);
       problem.where.column = static_cast<int>(std::min<std::size_t>(bad->column, std::numeric_limits<int>::max()));
       return false;
     }
@@ -170,6 +190,7 @@ class Indexer {
   std::string length_rule_;
   std::int64_t vocab_size_;
   std::string key_;
+  RowFormat format_;
   BadRows& bad_;
   TokenRow row_;
   std::vector<RowPlace> rows_;
@@ -211,19 +232,20 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
   Files files = map_files(sources, key, problems);
   const bool found_all = problems.size() == before_files;
   BadRows bad(config.max_bad_rows(), key, context.quiet);
-  Indexer indexer(std::min(own_limit, model_limit), rule, context.vocab_size, key, bad);
+  const RowFormat format{context.classes, context.pad_token};
+  Indexer indexer(std::min(own_limit, model_limit), rule, context.vocab_size, key, format, bad);
   for (std::size_t i = 0; i < files.maps.size(); ++i)
     indexer.add_file(files.paths[i], files.maps[i].text(), static_cast<std::uint32_t>(i));
   if (bad.finish(problems) && found_all && indexer.labels() == 0)
     problems.add("empty-data", key)
         .says(indexer.tokens() == 0 ? "there is no row" : "no row has a label that counts")
-        .hint("a row is {\"input_ids\": [...], \"labels\": [...]}; the first token's label is never used");
+        .hint("{}{}", format.example(), format.classes > 0 ? "" : "; the first token's label is never used");
   if (problems.size() > before) return nullptr;
   auto rows = indexer.take_rows();
   const std::string summary = fmt::format("tokens: {} rows, {} tokens, {} labels{}", rows.size(),
                                           format_count(static_cast<double>(indexer.tokens())),
                                           format_count(static_cast<double>(indexer.labels())), bad.summary());
-  return std::make_unique<TokensDataset>(std::move(files), std::move(rows),
+  return std::make_unique<TokensDataset>(std::move(files), std::move(rows), format,
                                          Padding{config.pad_token_id(), config.pad_to_multiple_of(), 0}, summary);
 }
 

@@ -189,7 +189,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& r, const LossRequest& loss) {
   const double tokens = static_cast<double>(r.tokens);
   const double stream = r.sequence_parallel ? static_cast<double>(spec.hidden) / r.tp : spec.hidden;
-  const double vocabulary = static_cast<double>(spec.vocab) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
+  const double vocabulary = static_cast<double>(spec.outputs()) / (r.shares != nullptr ? r.shares->vocabulary : r.tp);
   HeadActivations out;
   out.kept = tokens * r.bytes * (stream + spec.hidden);
   out.forward = tokens * r.bytes * (2 * stream + spec.hidden);  // the residual stream is still in two parts
@@ -199,6 +199,8 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
     // In float32: 16-bit logit gradients being accumulated into the weight's, and the softcap's derivative.
     const double wide = (r.bytes < 4 && loss.gradient_bytes > 0 ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
     out.chunk = static_cast<double>(rows) * vocabulary * (r.bytes + wide);
+    // The teacher's logits; both models' probabilities, logarithms and gradients in float32 (ops/distillation.cpp).
+    if (loss.plan.distillation) out.chunk += static_cast<double>(rows) * vocabulary * (r.bytes + 10 * 4);
     // float32 accumulator over chunks for a 16-bit weight gradient.
     if (rows < r.tokens && loss.gradient_bytes == 2) out.chunk += 4 * vocabulary * spec.hidden;
     out.chunk += tokens * r.bytes * spec.hidden;  // the gradient of the matmul's input, in addition to the input

@@ -79,15 +79,15 @@ Parts parts_of(const CoarseRequest& r) {
       (2 + r.trained) * seconds(tokens * arch::head_flops_per_token(spec) / r.sizes.tp, r.hardware.head_efficiency);
   const auto counts = arch::count_layer(*r.layout, layer);
   const auto experts = static_cast<double>(counts.of(arch::Role::kExpert));
-  out.elements =
-      (static_cast<double>(counts.total()) - experts) / r.sizes.tp * out.per_rank +
-      static_cast<double>(spec.vocab) * spec.hidden / r.sizes.tp * (r.sizes.pp == 1 && !spec.tied_embeddings ? 2 : 1);
+  out.elements = (static_cast<double>(counts.total()) - experts) / r.sizes.tp * out.per_rank +
+                 static_cast<double>(spec.vocab) * spec.hidden / r.sizes.tp *
+                     (r.sizes.pp == 1 && !spec.tied_embeddings && spec.classes == 0 ? 2 : 1);
   out.expert_elements = experts / r.sizes.ep * out.per_rank;
   out.kept = kept.kept;
   out.working = kept.working;
   const auto whole = static_cast<std::int64_t>(tokens);
-  const auto chunk = r.loss.rows(whole, spec.hidden, spec.vocab / r.sizes.tp);
-  out.logits = static_cast<double>(chunk) * spec.vocab * bytes / r.sizes.tp;
+  const auto chunk = r.loss.rows(whole, spec.hidden, spec.outputs() / r.sizes.tp);
+  out.logits = static_cast<double>(chunk) * spec.outputs() * bytes / r.sizes.tp;
   return out;
 }
 

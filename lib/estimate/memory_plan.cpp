@@ -63,6 +63,10 @@ class RankWalk {
     const Moment first = busiest(false), steady = busiest(true);
     out.most_activations = most_activations_;
     for (auto& shares : out.phases) shares = standing();
+    if (plan_.teacher) {
+      const double held = teacher_weights();
+      for (auto& shares : out.phases) shares.weights += held;
+    }
     at(Phase::kInitialization).gradients = plan_.sharding.gradients ? 0 : whole_gradients();
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
@@ -158,6 +162,9 @@ class RankWalk {
     out.framework = request_.framework;
     return out;
   }
+
+  /// The teacher's weights on this rank, with those that its forward pass gathers.
+  double teacher_weights() const { return RankWalk(*plan_.teacher, {}, rank_).run().in(Phase::kEvaluation).weights; }
 
   /// Elements of the units gathered ahead of a layer. A layer's experts form a second unit after its dense part: in a
   /// forward pass the next unit is the next layer's dense part, in a backward pass the previous layer's experts.

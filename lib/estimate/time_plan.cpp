@@ -83,14 +83,30 @@ class Timing {
     return costs;
   }
 
+  /// Of a step's forward passes alone: each run fills the pipeline once, then the slowest rank sets the pace.
+  double forward_seconds() const {
+    double all = 0;
+    std::vector<double> ranks(static_cast<std::size_t>(sizes_.pp), 0.0);
+    for (const auto& stage : plan_.pipeline->stages) {
+      const double seconds = out_.stages[static_cast<std::size_t>(stage.stage)].forward;
+      all += seconds;
+      ranks[static_cast<std::size_t>(stage.pp_rank)] += seconds;
+    }
+    return plan_.batch.runs * (all + (plan_.batch.microbatches - 1) * *std::max_element(ranks.begin(), ranks.end()));
+  }
+
   TimePlan run() {
     add_stages();
     run_schedule();
+    const double teaching = plan_.teacher ? Timing(*plan_.teacher, hardware_).add_stages().forward_seconds() : 0;
+    out_.schedule += teaching;
     out_.optimizer = optimizer_seconds();
     out_.overhead = hardware_.step_overhead;
     out_.step = out_.schedule + out_.communication + out_.optimizer + out_.overhead;
     double flops = 0;
     for (const auto& stage : plan_.pipeline->stages) flops += 3 * stage.flops - plan::frozen_flops(plan_, stage.part);
+    if (plan_.teacher)
+      for (const auto& stage : plan_.teacher->pipeline->stages) flops += stage.flops;
     out_.flops = flops * plan_.batch.microbatches * plan_.batch.runs * sizes_.dp();
     const double tokens = static_cast<double>(plan_.batch.global) * static_cast<double>(sequence_);
     out_.tokens_per_second = tokens / out_.step;
@@ -260,7 +276,7 @@ class Timing {
     if (hardware_.rates) {
       part = hardware_.rates->head.head.for_work(flops / hardware_.share);
     } else {
-      const double logits = tokens_ * spec.vocab * compute_ / plan_.shares.vocabulary;
+      const double logits = tokens_ * spec.outputs() * compute_ / plan_.shares.vocabulary;
       part.forward = pass_seconds(flops, hardware_.head_efficiency, 3 * logits);
       part.backward_input = part.backward_weight = part.forward;
       part.backward = 2 * part.forward;

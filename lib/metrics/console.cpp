@@ -38,13 +38,16 @@ std::string step_line(const StepRecord& r, std::string_view share) {
       "step {} | epoch {} | loss {:.4f} | grad_norm {:.4f} | lr {:.2e} | mem {:.2f} GiB | tps {:.2f}({:.2f}/{}) | "
       "num_label_tokens {}",
       r.step, r.epoch, r.loss, r.grad_norm, r.lr, r.mem, r.tps, r.tps_per_gpu, share, r.num_label_tokens);
+  if (r.accuracy) out += fmt::format(" | accuracy {:.4f}", *r.accuracy);
+  if (r.kd_loss) out += fmt::format(" | ce_loss {:.4f} | kd_loss {:.4f}", r.ce_loss.value_or(0), *r.kd_loss);
   if (r.mfu) out += fmt::format(" | mfu {:.1f}%", *r.mfu * 100);
   return out;
 }
 
 std::string validation_line(const ValidationRecord& r, std::string_view name) {
-  return fmt::format("[val] name \"{}\" | step {} | epoch {} | loss {:.4f} | lr {:.2e} | num_label_tokens {}", name,
-                     r.step, r.epoch, r.val_loss, r.lr, r.num_label_tokens);
+  return fmt::format("[val] name \"{}\" | step {} | epoch {} | loss {:.4f} | lr {:.2e} | num_label_tokens {}{}", name,
+                     r.step, r.epoch, r.val_loss, r.lr, r.num_label_tokens,
+                     r.accuracy ? fmt::format(" | accuracy {:.4f}", *r.accuracy) : "");
 }
 
 Console::Console(const ConsoleOptions& options)

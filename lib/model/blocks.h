@@ -11,6 +11,7 @@
 #include "arch/layout.h"
 #include "arch/model_spec.h"
 #include "model/key_value_cache.h"
+#include "model/loss_parts.h"
 #include "model/rope_table.h"
 #include "model/router_loads.h"
 #include "model/router_statistics.h"
@@ -35,9 +36,11 @@ struct Microbatch {
   std::int64_t extent = 0;        ///< one past the largest position of any token of the microbatch; 0: `length`
   std::int64_t label_tokens = 0;  ///< label tokens in the whole sequences
   at::Tensor real = {};           ///< bool, false for padding; undefined: no padding
-  std::shared_ptr<RouterStatistics> routers = {};  ///< null where there is no auxiliary loss
-  std::shared_ptr<RouterLoads> loads = {};         ///< null if router biases are not updated
-  std::shared_ptr<TokenChoices> choices = {};      ///< created by the stage if attention is limited to chosen tokens
+  std::shared_ptr<RouterStatistics> routers = {};   ///< null where there is no auxiliary loss
+  std::shared_ptr<RouterLoads> loads = {};          ///< null if router biases are not updated
+  std::shared_ptr<TokenChoices> choices = {};       ///< created by the stage if attention is limited to chosen tokens
+  std::shared_ptr<LossParts> parts = {};            ///< null unless wanted
+  std::shared_ptr<const TeacherHead> teacher = {};  ///< on the last stage of a student; else null
   /// Dropout of the adapters, in training; the draw's tokens correspond to the elements of `ids`.
   std::shared_ptr<const ops::DropoutDraw> draw = {};
   /// In generation: the tokens here follow those in the cache, and their keys and values are appended to it. Only

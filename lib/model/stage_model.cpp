@@ -203,7 +203,7 @@ void StageModel::set_float8(const arch::Layout& layout) {
       weight->parameter.float8 = float8;
   }
   // A tied head is the embedding's matrix; lookups in it are unaffected.
-  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.vocab, spec_.hidden})) head_->float8 = float8;
+  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.outputs(), spec_.hidden})) head_->float8 = float8;
 }
 
 void StageModel::set_quantized() {
@@ -340,20 +340,62 @@ at::Tensor StageModel::head_logits(const Stream& stream, const Microbatch& micro
 at::Tensor StageModel::head_loss(const Stream& stream, const Microbatch& microbatch, const ForwardOptions& options) {
   auto& seam = *options_.seams.tensor;
   const auto& loss = options_.execution.loss;
-  if (!loss.chunked())
-    return seam.loss(head_logits(stream, microbatch), microbatch.labels, options.loss_scale, loss.ignore_label);
+  if (!loss.chunked()) {
+    const auto logits = head_logits(stream, microbatch);
+    if (microbatch.parts && spec_.classes > 0) {  // before the loss, which may overwrite the logits
+      const ops::NoGraph guard;
+      microbatch.parts->hits = logits.detach().argmax(-1).eq(microbatch.labels).sum(at::kDouble);
+    }
+    return seam.loss(logits, microbatch.labels, options.loss_scale, loss.ignore_label);
+  }
   const auto& head = drawn(head_product_, microbatch);
   if (observer_ != nullptr && c10::GradMode::is_enabled())
     for (const int unit : {head_ == embedding_ ? embedding_unit_ : head_weight_unit_, head_adapter_unit_})
       if (unit >= 0) observer_->before_gradients(unit);
-  return seam.head_loss(head_input(stream), head, microbatch.labels,
-                        {.scale = options.loss_scale,
-                         .seed = options.seed,
-                         .ignore = loss.ignore_label,
-                         .rows = loss.rows(microbatch.labels.numel(), spec_.hidden, head_->shape[0]),
-                         .logit_scale = spec_.logit_scale,
-                         .caps = soft_caps(),
-                         .output = options_.output});
+  ops::HeadLoss asked{.scale = options.loss_scale,
+                      .seed = options.seed,
+                      .ignore = loss.ignore_label,
+                      .rows = loss.rows(microbatch.labels.numel(), spec_.hidden, head_->shape[0]),
+                      .logit_scale = spec_.logit_scale,
+                      .caps = soft_caps(),
+                      .output = options_.output};
+  if (!microbatch.teacher) return seam.head_loss(head_input(stream), head, microbatch.labels, asked);
+
+  auto& teacher = *microbatch.teacher->stage;
+  const auto taught = microbatch.teacher->input.flatten(0, 1);
+  asked.lesson = std::make_shared<ops::Lesson>(ops::Lesson{.ratio = loss.distillation->ratio,
+                                                           .temperature = loss.distillation->temperature,
+                                                           .logits = [&](std::int64_t begin, std::int64_t count) {
+                                                             return teacher.head_scores(taught.narrow(0, begin, count));
+                                                           }});
+  at::Tensor out;
+  teacher.with_head([&] { out = seam.head_loss(head_input(stream), head, microbatch.labels, asked); });
+  if (microbatch.parts) {
+    microbatch.parts->cross_entropy = asked.lesson->cross_entropy;
+    microbatch.parts->divergence = asked.lesson->divergence;
+  }
+  return out;
+}
+
+at::Tensor StageModel::head_inputs(const Microbatch& microbatch, const at::Tensor& hidden) {
+  const auto stream = run_layers(enter(microbatch, hidden), prepared(microbatch), {});
+  return options_.seams.tensor->enter(observed_head(stream, [&](const Stream& in) { return head_input(in); })[0]);
+}
+
+void StageModel::with_head(const std::function<void()>& use) {
+  const int unit = head_ == embedding_ ? embedding_unit_ : head_weight_unit_;
+  if (observer_ != nullptr) observer_->before_forward(unit);
+  use();
+  if (observer_ != nullptr) observer_->after_forward(unit);
+}
+
+at::Tensor StageModel::head_scores(const at::Tensor& rows) {
+  const ops::NoGraph guard;
+  auto logits = ops::product(rows.to(head_->value.scalar_type()), head_product_);
+  ops::add_biases(logits, head_product_);
+  if (spec_.logit_scale != 1) logits.mul_(spec_.logit_scale);
+  if (spec_.logit_softcap > 0) logits = at::tanh(logits / spec_.logit_softcap) * spec_.logit_softcap;
+  return logits;
 }
 
 std::vector<at::Tensor> StageModel::observed_head(const Stream& stream,

@@ -95,6 +95,13 @@ class StageModel {
   /// Returns logits [batch, tokens, vocabulary] instead of the loss, or with `only` [batch, 1, vocabulary] of that
   /// token.
   at::Tensor logits(const Microbatch& microbatch, const at::Tensor& hidden, std::optional<std::int64_t> only = {});
+  /// On the last stage: what the head multiplies, with the tokens of all tensor-parallel ranks, [batch, tokens, width].
+  at::Tensor head_inputs(const Microbatch& microbatch, const at::Tensor& hidden);
+  /// Runs `use` while the head's weight is available. Without a graph.
+  void with_head(const std::function<void()>& use);
+  /// Logits of rows [n, width] of head_inputs(), for the vocabulary entries of this rank; within with_head(), without a
+  /// graph.
+  at::Tensor head_scores(const at::Tensor& rows);
   /// Whether every layer supports cached keys and values of earlier tokens (Microbatch::cache).
   bool keeps_keys() const;
 

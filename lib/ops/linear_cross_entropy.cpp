@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "ops/cross_entropy.h"
+#include "ops/distillation.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/kernels/device.h"
@@ -105,13 +107,24 @@ class SoftCaps {
 };
 
 /// Loss of a chunk; with `gradient`, its logits are overwritten by their gradient.
-at::Tensor loss_of(at::Tensor& logits, const at::Tensor& labels, const HeadLoss& loss, bool gradient) {
-  SoftCaps caps(logits, loss.caps, !loss.output || *loss.output == logits.scalar_type());
+at::Tensor loss_of(at::Tensor& logits, const at::Tensor& labels, std::int64_t begin, const HeadLoss& loss,
+                   bool gradient) {
+  const bool plain = !loss.lesson && (!loss.output || *loss.output == logits.scalar_type());
+  SoftCaps caps(logits, loss.caps, plain);
   if (loss.output) logits = logits.to(*loss.output);
   const auto scale = loss.scale.times(loss.seed);
   const double cap = caps.in_kernel();
   at::Tensor losses;
-  if (loss.gather) {
+  if (loss.lesson) {
+    auto& lesson = *loss.lesson;
+    const auto sums = lesson_loss(logits, lesson.logits(begin, logits.size(0)), labels, loss, scale, gradient);
+    losses = sums.cross_entropy * (1 - lesson.ratio) + sums.divergence * lesson.ratio;
+    for (const auto& [total, sum] :
+         {std::pair(&lesson.cross_entropy, sums.cross_entropy), std::pair(&lesson.divergence, sums.divergence)}) {
+      const auto scaled = loss.scale.of(sum);
+      *total = total->defined() ? *total + scaled : scaled;
+    }
+  } else if (loss.gather) {
     const auto all = loss.gather(logit_statistics(logits, labels, loss.first, loss.columns, cap));
     AUTOMODEL_CHECK(!scale.device.defined(), kKnown);
     const auto joined = join_statistics(all, labels, scale.value, loss.ignore);
@@ -174,7 +187,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const Linear& layer, const 
       auto logits = product(part, here);
       add_biases(logits, here);
       if (loss.logit_scale != 1) logits.mul_(loss.logit_scale);
-      total.add_(loss_of(logits, wanted.narrow(0, begin, count), loss, recorded));
+      total.add_(loss_of(logits, wanted.narrow(0, begin, count), begin, loss, recorded));
       if (!recorded) continue;
       auto gradient = logits.to(flat.scalar_type());
       logits = at::Tensor();

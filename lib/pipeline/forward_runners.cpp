@@ -13,7 +13,8 @@ Message EvaluationRunner::forward(int microbatch, const Message& input) {
   auto data = run_->data[at];
   data.routers = stage().model().statistics(data, options);
   if (data.routers && input.side.defined()) data.routers->set_before(input.side);
-  const auto output = stage().forward(microbatch, data, input.value, options);
+  const auto output = last() && run_->heads_apart ? stage().model().head_inputs(data, input.value)
+                                                  : stage().forward(microbatch, data, input.value, options);
   if (last()) run_->losses.push_back(output);
   return {output, data.routers ? data.routers->totals() : at::Tensor()};
 }

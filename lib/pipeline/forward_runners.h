@@ -39,6 +39,7 @@ class EvaluationRunner : public ForwardRunner {
     const std::vector<model::Microbatch>& data;
     const std::vector<double>& loss_scales;
     std::vector<at::Tensor> losses = {};  ///< on the last stage
+    bool heads_apart = false;  ///< the last stage returns what its head would get (StageModel::head_inputs) as losses
   };
   using ForwardRunner::ForwardRunner;
   void use(Run& run) { run_ = &run; }

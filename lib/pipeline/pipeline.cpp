@@ -55,6 +55,7 @@ Pipeline::Pipeline(Table training, Table evaluation, int rank, comm::Communicato
     evaluation_runners_.push_back(std::make_unique<EvaluationRunner>(*stage));
     logits_runners_.push_back(std::make_unique<LogitsRunner>(*stage));
   }
+  most_microbatches_ = evaluation.shape.microbatches;
   training_ = std::make_unique<Executor>(std::move(training), rank, group, pointers(training_runners_));
   logits_ = std::make_unique<Executor>(evaluation, rank, group, pointers(logits_runners_));
   evaluation_ = std::make_unique<Executor>(std::move(evaluation), rank, group, pointers(evaluation_runners_));
@@ -87,6 +88,15 @@ LossSum Pipeline::evaluate(const std::vector<model::Microbatch>& microbatches, c
   for (auto& each : evaluation_runners_) each->use(run);
   evaluation_->run({.microbatches = static_cast<int>(microbatches.size())});
   return LossSum(run.losses);
+}
+
+std::vector<at::Tensor> Pipeline::head_inputs(const std::vector<model::Microbatch>& microbatches) {
+  const ops::NoGraph guard;
+  const std::vector<double> scales(microbatches.size(), 1.0);
+  EvaluationRunner::Run run{.data = microbatches, .loss_scales = scales, .heads_apart = true};
+  for (auto& each : evaluation_runners_) each->use(run);
+  evaluation_->run({.microbatches = static_cast<int>(microbatches.size())});
+  return std::move(run.losses);
 }
 
 at::Tensor Pipeline::logits(const model::Microbatch& microbatch, std::int64_t token) {

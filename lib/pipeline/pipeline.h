@@ -51,6 +51,11 @@ class Pipeline {
   LossSum run(const std::vector<model::Microbatch>& microbatches, const RunOptions& options);
   /// Forward only, of at most as many microbatches as the table has.
   LossSum evaluate(const std::vector<model::Microbatch>& microbatches, const std::vector<double>& loss_scales);
+  /// The same without the head: what it would get (StageModel::head_inputs), by microbatch, on the rank of the last
+  /// stage; empty elsewhere.
+  std::vector<at::Tensor> head_inputs(const std::vector<model::Microbatch>& microbatches);
+  /// The most microbatches that evaluate() and head_inputs() take.
+  int most_microbatches() const { return most_microbatches_; }
   /// The logits [batch, 1, vocabulary] of token `token` of one microbatch, on the rank of the last stage; undefined
   /// elsewhere.
   at::Tensor logits(const model::Microbatch& microbatch, std::int64_t token);
@@ -62,6 +67,7 @@ class Pipeline {
   std::vector<std::unique_ptr<TrainingRunner>> training_runners_ = {};
   std::vector<std::unique_ptr<EvaluationRunner>> evaluation_runners_ = {};
   std::vector<std::unique_ptr<LogitsRunner>> logits_runners_ = {};
+  int most_microbatches_ = 0;
   CapturedRunner* captured_ = nullptr;  ///< the training runner, if microbatches are captured
   std::unique_ptr<Executor> training_, evaluation_, logits_;
 };

@@ -232,8 +232,8 @@ std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, c
                       recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), report)
                  .run();
   const auto& section = *recipe.recipe.model();
-  const bool stored = section.pretrained_model_name_or_path() && section.load_base_model() &&
-                      section.target() != config::ModelTarget::kFromConfig;
+  const bool stored =
+      section.pretrained_model_name_or_path() && section.load_base_model() && !config::leaves_weights(section.target());
   if (out && !stored)
     report.warn("adapter-base", "peft")
         .says("the adapters' base weights are initialised from the seed: no other program has them")

@@ -44,6 +44,10 @@ constexpr std::array kObstacles = {
              "the host may need the number of rows per expert", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return other_mixers(plan.model->spec); },
              "layers other than attention and feed-forward blocks are not supported", "remove it"},
+    Obstacle{[](const Plan& plan, const Recipe&) { return plan.model->spec.classes > 0; },
+             "a classifier's hits are counted beside its loss", "remove it"},
+    Obstacle{[](const Plan& plan, const Recipe&) { return plan.execution.loss.distillation.has_value(); },
+             "the teacher's part of a microbatch differs in memory each time", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.execution.activations.offloading.has_value(); },
              "activations are offloaded to host memory inside a microbatch", "remove it, or cpu_offloading"},
     Obstacle{[](const Plan& plan, const Recipe&) {

@@ -224,6 +224,16 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   }
   if (const auto* chunked = std::get_if<config::ChunkedCrossEntropyConfig>(&recipe.loss_fn()))
     out.loss.loss_chunk = chunked->chunk_len();
+  if (recipe.teacher_model()) {
+    const auto& lesson = std::get<config::KDLossConfig>(recipe.kd_loss_fn());
+    out.loss.distillation = DistillationPlan{.ratio = recipe.kd_ratio(), .temperature = lesson.temperature()};
+    // Five tensors as large as the logits exist at once, so that they are always made in chunks.
+    if (!out.loss.loss_chunk || lesson.chunk_size() > 0) out.loss.loss_chunk = lesson.chunk_size();
+    if (request.head_rows_normed)
+      report.refuse("unsupported-option", "model")
+          .says("a model whose head's rows are normalised cannot be a student: its loss is not computed in chunks")
+          .hint("choose another student");
+  }
   if (out.loss.loss_chunk && request.head_rows_normed) {
     report.warn("no-effect", "loss_fn._target_")
         .says(
@@ -237,6 +247,13 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
         .says("the head's weight gradient is not deferred: it is computed with the loss, one chunk of tokens at a time")
         .hint("remove it, or set loss_fn._target_: masked_ce");
     out.gradients.deferred_head.reset();
+  }
+  if ((out.loss.loss_chunk || out.loss.logit_softcap > 0) && request.classifier) {
+    report.warn("no-effect", "loss_fn._target_")
+        .says("the scores of a classifier are few: they are neither computed in chunks nor capped")
+        .hint("set loss_fn._target_: masked_ce");
+    out.loss.loss_chunk.reset();
+    out.loss.logit_softcap = 0;
   }
   if (recipe.neftune()) out.embedding_noise = recipe.neftune()->noise_alpha();
   out.experts.router_bias_step = router_bias_step_of(recipe, request, report);

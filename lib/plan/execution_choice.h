@@ -17,6 +17,7 @@ struct ExecutionRequest {
   bool cuda = false;
   std::optional<int> layers = {};  ///< of the model; empty if its sizes are unknown
   bool head_rows_normed = false;   ///< arch::ModelSpec
+  bool classifier = false;         ///< the head scores classes
   bool router_biases = true;       ///< the model's routers have correction biases, or its sizes are unknown
 };
 Execution choose_execution(const config::LoadedRecipe& recipe, const ExecutionRequest& request, Located& report);

@@ -62,6 +62,13 @@ Value value_of(const Float8Plan& value) {
   return out;
 }
 
+Value value_of(const DistillationPlan& value) {
+  Value out;
+  out.set("ratio", value.ratio);
+  out.set("temperature", value.temperature);
+  return out;
+}
+
 Value value_of(const QuantizationPlan& value) {
   Value out;
   out.set("type", value.base.bits == 4 ? "nf4" : "int8");
@@ -215,6 +222,9 @@ constexpr std::array kExecution = {
         "loss_chunk", kTime | kMemory,
         "Tokens per chunk of the head's matmul and loss (0: chosen so that a chunk's logits are "
         "about as large as the hidden states, at least 256); null: not chunked."),
+    fact<&Execution::loss, &LossPlan::distillation>(
+        "distillation", kNumbers | kTime | kMemory,
+        "Weight of the divergence from the teacher, and its temperature; null: there is no teacher."),
     fact<&Execution::activations, &ActivationPlan::offloading>(
         "offloading", kTime | kMemory,
         "Activations kept in host memory: for how many layers, and with which buffers; null: none."),
@@ -321,6 +331,17 @@ Value stages_of(const TrainingPlan& plan) {
   return rows;
 }
 
+Value teacher_of(const TrainingPlan& plan) {
+  if (!plan.teacher) return nullptr;
+  const auto& teacher = *plan.teacher;
+  Value out;
+  out.set("model", teacher.model->config_text);
+  out.set("folder", teacher.weights.folder ? Value(*teacher.weights.folder) : Value());
+  out.set("dtype", name_of(teacher.types.compute));
+  out.set("stages", stages_of(teacher));
+  return out;
+}
+
 constexpr std::array kWork = {
     Fact<TrainingPlan>{"strategy", kNothing, "",
                        [](const TrainingPlan& plan) -> Value { return mesh::name_of(plan.mesh.strategy()); }},
@@ -329,6 +350,7 @@ constexpr std::array kWork = {
     fact<&TrainingPlan::expert_tensor>("expert_tensor", kTime | kMemory),
     Fact<TrainingPlan>{"model", kNumbers | kTime | kMemory, "",
                        [](const TrainingPlan& plan) { return plan.model ? Value(plan.model->config_text) : Value(); }},
+    Fact<TrainingPlan>{"teacher", kNumbers | kTime | kMemory, "", teacher_of},
     Fact<TrainingPlan>{"frozen", kNumbers | kTime | kMemory, "",
                        [](const TrainingPlan& plan) { return plan.frozen ? value_of(plan.frozen->names) : Value(); }},
     Fact<TrainingPlan>{"update", kNumbers | kTime | kMemory, "",

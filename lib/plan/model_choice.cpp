@@ -12,6 +12,7 @@
 #include "base/find_file.h"
 #include "base/hub_name.h"
 #include "base/spelling.h"
+#include "config/objective.h"
 #include "plan/catalogue.h"
 
 namespace automodel::plan {
@@ -89,9 +90,27 @@ void warn_of_cache_keys(const config::ModelConfig& model, Located& report) {
   if (model.cache_dir()) warn("cache_dir");
 }
 
-/// `choice` completed from the config.json `text`.
+/// config.json of a classifier: its class, and a name for each of its classes unless there are as many.
+std::string with_classes(const std::string& text, const arch::ModelSpec& spec) {
+  Diagnostics ignored;
+  const auto config = config::to_value(config::parse_yaml(text, "config.json", ignored));
+  config::Value out = config::Value::Map{}, names = config::Value::Map{}, ids = config::Value::Map{};
+  out.set("architectures", config::Value::List{config::Value(spec.architecture)});
+  const auto* known = config.find("id2label");
+  if (known == nullptr || known->map() == nullptr || known->map()->size() != static_cast<std::size_t>(spec.classes)) {
+    for (int id = 0; id < spec.classes; ++id) {
+      names.set(std::to_string(id), fmt::format("LABEL_{}", id));
+      ids.set(fmt::format("LABEL_{}", id), id);
+    }
+    out.set("id2label", names);
+    out.set("label2id", ids);
+  }
+  return with_overrides(text, out);
+}
+
+/// `choice` completed from the config.json `text`; `classes`: of a classifier, else 0.
 std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const std::string& file,
-                                     const std::string& prefix, Located& report) {
+                                     const std::string& prefix, int classes, Located& report) {
   // Inline keys are checked strictly only for known families, whose keys are all known.
   Diagnostics ignored;
   const auto value = config::to_value(config::parse_yaml(prefix.empty() ? "" : text, file, ignored));
@@ -102,6 +121,10 @@ std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const
   report.warn_all(rekeyed(std::move(parsed.warnings), prefix));
   if (!parsed.spec) return std::nullopt;
   choice.spec = std::move(*parsed.spec);
+  if (classes > 0) {
+    arch::make_classifier(choice.spec, classes);
+    text = with_classes(text, choice.spec);
+  }
   choice.layout = arch::layout_of(choice.spec);
   choice.config_text = std::move(text);
   return choice;
@@ -112,6 +135,7 @@ std::optional<ModelChoice> choice_of(ModelChoice choice, std::string text, const
 std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Located& report, bool training) {
   if (!recipe.recipe.model()) return std::nullopt;
   const auto& model = *recipe.recipe.model();
+  const int classes = config::classes_of(recipe.recipe);
   ModelChoice choice;
   std::string text, file, prefix;
   const bool pretrained = model.pretrained_model_name_or_path().has_value();
@@ -149,7 +173,7 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
       text = *std::move(known);
       file = "catalogue";
       if (source) text = with_overrides(text, source->overrides);
-      return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, "", report);
+      return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, "", classes, report);
     }
     // A path that does not exist is an error, but a name may refer to a model on another machine.
     if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
@@ -194,8 +218,8 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     file = config_file.string();
     if (source) text = with_overrides(text, source->overrides);
   }
-  choice.load_weights = pretrained && model.target() != config::ModelTarget::kFromConfig && model.load_base_model();
-  return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, prefix, report);
+  choice.load_weights = pretrained && !config::leaves_weights(model.target()) && model.load_base_model();
+  return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, prefix, classes, report);
 }
 
 }  // namespace automodel::plan

@@ -553,7 +553,7 @@ class PipelinePlanning {
     auto& stages = plan_.pipeline->stages;
     stages.clear();
     StageShapeRequest shapes{.hidden = model_->spec.hidden,
-                             .vocab = model_->spec.vocab,
+                             .vocab = model_->spec.outputs(),
                              .microbatch_size = plan_.batch.microbatch,
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};

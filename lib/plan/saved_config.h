@@ -10,9 +10,10 @@
 
 namespace automodel::plan {
 
-/// The ids with which texts begin and end.
+/// The ids with which texts begin and end, and that rows are padded with.
 struct TextEnds {
   std::optional<std::int32_t> bos = {}, eos = {};
+  std::optional<std::int32_t> pad = {};  ///< taken by a classifier's configuration only
 };
 
 /// config.json for a saved folder: the model's own, completed with what transformers needs to open it. `ends` are taken

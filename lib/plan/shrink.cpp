@@ -165,6 +165,7 @@ bool has_path(const config::ModelConfig& model) {
 
 void use_float64(config::Recipe& recipe) {
   recipe.model->torch_dtype = config::AutoDType{DType::kFloat64};
+  if (recipe.teacher_model()) recipe.teacher_model->torch_dtype = config::AutoDType{DType::kFloat64};
   auto megatron = recipe.model_parallel();
   megatron.fp16 = false;
   megatron.bf16 = false;
@@ -209,21 +210,16 @@ void use_mock_data(config::Recipe& recipe, const TrainingPlan& plan, const Sizes
   recipe.lr_scheduler = std::nullopt;
 }
 
-}  // namespace
-
-Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
-  AUTOMODEL_CHECK(plan.model.has_value(), "a recipe without a model is shrunk");
-  const auto& mesh = plan.mesh.sizes();
-  auto sizes = sizes_of(plan.model->spec, mesh);
+/// The section of a small model: `model` with small sizes, its weights from the seed.
+config::ModelConfig shrink_model(config::ModelConfig model, const ModelChoice& choice, const mesh::MeshSizes& mesh,
+                                 Sizes& sizes) {
   Diagnostics ignored;
-  auto whole = config::to_value(config::parse_yaml(plan.model->config_text, "config.json", ignored));
-  Shrunk out{.mesh = loaded, .single = {}};
+  auto whole = config::to_value(config::parse_yaml(choice.config_text, "config.json", ignored));
   const auto* nested = whole.find("text_config");
   Value small = nested != nullptr && nested->map() != nullptr
-                    ? Value(Value::Map{{"text_config", shrink_config(*nested, plan.model->spec, mesh, sizes)}})
-                    : shrink_config(whole, plan.model->spec, mesh, sizes);
-  auto model = *loaded.recipe.model();
-  if (plan.model->folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
+                    ? Value(Value::Map{{"text_config", shrink_config(*nested, choice.spec, mesh, sizes)}})
+                    : shrink_config(whole, choice.spec, mesh, sizes);
+  if (choice.folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
     // A catalogue name, which only planning can resolve.
     Value entire = whole;
     for (const auto& [key, value] : *small.map()) entire.set(key, value);
@@ -234,9 +230,25 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
     for (const auto& [key, value] : *small.map()) overrides.set(key, value);
     model.overrides = overrides;
   }
-  model.target = config::ModelTarget::kFromConfig;
+  model.target = config::is_classifier(model.target()) ? config::ModelTarget::kClassifierFromConfig
+                                                       : config::ModelTarget::kFromConfig;
+  return model;
+}
+
+}  // namespace
+
+Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
+  AUTOMODEL_CHECK(plan.model.has_value(), "a recipe without a model is shrunk");
+  const auto& mesh = plan.mesh.sizes();
+  auto sizes = sizes_of(plan.model->spec, mesh);
+  Shrunk out{.mesh = loaded, .single = {}};
   auto& recipe = out.mesh.recipe;
-  recipe.model = model;
+  recipe.model = shrink_model(*loaded.recipe.model(), *plan.model, mesh, sizes);
+  if (plan.teacher) {  // as large as the student, so that one vocabulary serves both
+    auto teachers = sizes_of(plan.teacher->model->spec, mesh);
+    teachers.length = sizes.length;
+    recipe.teacher_model = shrink_model(*loaded.recipe.teacher_model(), *plan.teacher->model, mesh, teachers);
+  }
   use_float64(recipe);
   use_mock_data(recipe, plan, sizes, out.steps);
   auto distributed = recipe.distributed();  // the resolved mesh

@@ -16,6 +16,7 @@
 #include "plan/optimizer_choice.h"
 #include "plan/pipeline_plan.h"
 #include "plan/storage_units.h"
+#include "plan/teacher_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
 
@@ -372,6 +373,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                                        .cuda = plan.cuda,
                                        .layers = spec != nullptr ? std::optional<int>(spec->layers) : std::nullopt,
                                        .head_rows_normed = spec != nullptr && spec->head_rows_normed,
+                                       .classifier = spec != nullptr && spec->classes > 0,
                                        .router_biases = spec == nullptr || (spec->moe && spec->moe->correction_bias)},
                                       report);
     plan.batch = plan_batch(loaded, *sizes, spec, request, report);
@@ -412,6 +414,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
         report.refuse("unsupported", key.key)
             .says("{} is not supported: {}", key.key, key.reason)
             .hint("'automodel plan' shows everything of this recipe that is not supported");
+    // Before the schedule is chosen, which depends on what else needs memory.
+    if (recipe.teacher_model() && report.ok()) plan.teacher = plan_teacher(loaded, plan, request, costs, report);
     if ((plan.model || plan.pipelined) && report.ok())
       plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -103,12 +104,13 @@ struct TrainingPlan {
   OptimizerPlan optimizer = {};
   /// The recipe sections that take effect as written, as printed by `plan --json`.
   config::Value settings = {};
-  std::optional<ModelChoice> model = {};      ///< empty if the model's sizes are unknown
-  std::optional<AdapterPlan> adapters = {};   ///< empty if the model's own weights are trained
-  std::optional<FrozenPart> frozen = {};      ///< empty if no weights are frozen
-  std::optional<PipelinePlan> pipeline = {};  ///< empty only if `model` is
-  arch::TensorPlan tensor = {};               ///< styles of modules; empty without tensor parallelism
-  TensorShares shares = {};                   ///< the resulting rank-local sizes; empty without a model
+  std::optional<ModelChoice> model = {};             ///< empty if the model's sizes are unknown
+  std::optional<AdapterPlan> adapters = {};          ///< empty if the model's own weights are trained
+  std::optional<FrozenPart> frozen = {};             ///< empty if no weights are frozen
+  std::optional<PipelinePlan> pipeline = {};         ///< empty only if `model` is
+  std::shared_ptr<const TrainingPlan> teacher = {};  ///< of the model that this one learns from, all frozen; or null
+  arch::TensorPlan tensor = {};                      ///< styles of modules; empty without tensor parallelism
+  TensorShares shares = {};                          ///< the resulting rank-local sizes; empty without a model
   ContextPlan context = {};
   config::Stack stack = config::Stack::kOwn;  ///< software stack that GPU estimates assume
   int expert_tensor = 1;                      ///< ranks that hold parts of the same experts

@@ -98,6 +98,8 @@ class Checks {
       out.vocab_size = plan_.model->spec.vocab;
       out.max_length = plan_.model->spec.position_limit();
       out.context_length = plan_.model->spec.max_positions;
+      out.classes = plan_.model->spec.classes;
+      out.pad_token = plan_.model->spec.pad_token;
       out.model_folder = plan_.model->folder;
     }
     out.seed = static_cast<std::uint64_t>(recipe_.seed());
@@ -160,11 +162,15 @@ class Checks {
 
   /// Checks names and shapes only, not tensor data.
   void check_weights() {
-    if (!plan_.model || !plan_.model->load_weights) return;
-    const auto& model = *plan_.model;
+    if (plan_.model) check_weights(*plan_.model);
+    if (plan_.teacher) check_weights(*plan_.teacher->model);
+  }
+  void check_weights(const plan::ModelChoice& model) {
+    if (!model.load_weights) return;
     if (!model.spec.plan_only.empty()) return;
     const auto opened = checkpoint::TensorFolder::open(model.folder, "model", problems_);
-    if (opened) checkpoint::find_weights(*opened, model.spec, model.layout, problems_);
+    if (opened)
+      checkpoint::find_weights(*opened, model.spec, model.layout, problems_, checkpoint::WantedWeights::kBase);
   }
 
   /// The checkpoint folder must be writable or creatable, and a requested checkpoint must exist.

@@ -1,5 +1,6 @@
 #include "report/plan_json.h"
 
+#include "arch/counts.h"
 #include "base/json_writer.h"
 #include "base/version.h"
 #include "plan/communicators.h"
@@ -193,6 +194,24 @@ void write_from(JsonWriter& json, const std::string& from) {
   json.document(from);
 }
 
+void write_teacher(JsonWriter& json, const plan::TrainingPlan& plan) {
+  if (!plan.teacher) return json.value(nullptr);
+  const auto& teacher = *plan.teacher;
+  const auto counts = arch::count_parameters(teacher.model->layout, arch::whole_model(teacher.model->layout));
+  json.begin_object();
+  json.member("name", teacher.model->name);
+  json.member("model_type", teacher.model->spec.model_type);
+  json.member("layers", teacher.model->spec.layers);
+  json.member("parameters", counts.total());
+  json.member("dtype", name_of(teacher.types.compute));
+  json.key("weights");
+  if (teacher.weights.folder)
+    json.value(*teacher.weights.folder);
+  else
+    json.value(nullptr);
+  json.end_object();
+}
+
 }  // namespace
 
 std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions, const std::string& from) {
@@ -219,6 +238,8 @@ std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions, c
   write_adapters(json, plan);
   json.key("frozen");
   write_frozen(json, plan);
+  json.key("teacher");
+  write_teacher(json, plan);
   json.key("pipeline");
   write_pipeline(json, plan, actions);
   if (plan.estimate) write_members(json, *plan.estimate, plan);

@@ -99,7 +99,9 @@ std::string model_text(const plan::TrainingPlan& plan) {
                      plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
                      format_count(parameters), active,
                      arch::find_family(spec.model_type) == nullptr ? " (a guess: its family is unknown)" : "",
-                     spec.tied_embeddings ? ", tied embeddings" : "");
+                     spec.classes > 0       ? fmt::format(", {} classes", spec.classes)
+                     : spec.tied_embeddings ? ", tied embeddings"
+                                            : "");
 }
 
 /// How frozen weights are stored, if quantized.
@@ -138,6 +140,18 @@ std::string frozen_text(const plan::TrainingPlan& plan) {
     if (parameter.tied_to.empty()) all += static_cast<double>(parameter.shape.elements());
   return fmt::format("frozen    {} of {} parameters\n", format_count(static_cast<double>(plan.frozen->elements)),
                      format_count(all));
+}
+
+std::string teacher_text(const plan::TrainingPlan& plan) {
+  if (!plan.teacher) return "";
+  const auto& teacher = *plan.teacher->model;
+  const auto& lesson = *plan.execution.loss.distillation;
+  const auto counts = arch::count_parameters(teacher.layout, arch::whole_model(teacher.layout));
+  return fmt::format(
+      "teacher   {} ({}): {} layers, hidden {}, {} parameters in {}; loss {:g} of it at temperature {:g}\n",
+      teacher.name, teacher.spec.model_type, teacher.spec.layers, teacher.spec.hidden,
+      format_count(static_cast<double>(counts.total())), name_of(plan.teacher->types.compute), lesson.ratio,
+      lesson.temperature);
 }
 
 std::string batch_text(const plan::TrainingPlan& plan) {
@@ -181,9 +195,9 @@ std::string batch_text(const plan::TrainingPlan& plan) {
     const auto tokens = b.microbatch * b.planned_length() / plan.mesh.sizes().cp;
     const bool known = plan.model && tokens > 0;
     const auto& loss = plan.execution.loss;
-    const auto rows = known
-                          ? loss.rows(tokens, plan.model->spec.hidden, plan.model->spec.vocab / plan.shares.vocabulary)
-                          : *loss.loss_chunk;
+    const auto rows =
+        known ? loss.rows(tokens, plan.model->spec.hidden, plan.model->spec.outputs() / plan.shares.vocabulary)
+              : *loss.loss_chunk;
     out += fmt::format("\nloss      with the head in chunks of {} tokens: logits never exist as a whole",
                        rows > 0 ? fmt::format("{}{}", rows, known ? fmt::format(" of {}", tokens) : "") : "some");
   }
@@ -248,7 +262,8 @@ std::string schedule_text(const plan::TrainingPlan& plan, bool full) {
 std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions, estimate::Detail detail) {
   const bool full = detail == estimate::Detail::kFull;
   std::string out = fmt::format("plan of {}: {}\n", plan.recipe_path, verdict(plan)) + mesh_text(plan) +
-                    sharing_text(plan) + model_text(plan) + adapters_text(plan) + frozen_text(plan) + batch_text(plan);
+                    sharing_text(plan) + model_text(plan) + teacher_text(plan) + adapters_text(plan) +
+                    frozen_text(plan) + batch_text(plan);
   if (plan.pipeline) {
     if (!plan.pipeline->stages.empty() && (full || plan.pipelined)) out += stages_text(plan, full);
     if (plan.pipelined) {

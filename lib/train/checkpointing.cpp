@@ -167,7 +167,9 @@ void Checkpointing::add_files(checkpoint::SaveRequest& request, const checkpoint
     request.texts = {{fmt::format("model/{}", checkpoint::kAdapterConfig), adapter_config_of(setup_)}};
   } else {
     const auto& model = *setup_.plan.model;
-    request.texts = {{"model/config.json", plan::saved_config(model, dtype_of(stored_), ends_)}};
+    auto ends = ends_;
+    ends.pad = setup_.loader->dataset().padding().id;
+    request.texts = {{"model/config.json", plan::saved_config(model, dtype_of(stored_), ends)}};
     if (auto text = plan::saved_generation_config(model, request.texts.front().second); !text.empty())
       request.texts.emplace_back("model/generation_config.json", std::move(text));
   }

@@ -13,6 +13,8 @@ namespace automodel::train {
 struct Evaluation {
   double loss = 0;  ///< mean over all label tokens of the set
   std::int64_t label_tokens = 0;
+  std::optional<double> accuracy = {};               ///< of a classifier
+  std::optional<double> ce_loss = {}, kd_loss = {};  ///< of a student
 };
 
 /// One pass over the set, without side effects on the model. `stops` is asked before each batch and ends the pass,

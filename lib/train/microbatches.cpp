@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 
@@ -70,6 +71,21 @@ void draw_dropout(std::vector<model::Microbatch>& microbatches, const DropoutPla
     for (std::int64_t i = 0; i < microbatch.ids.size(0); ++i, ++row)
       for (std::int64_t t = 0; t < columns.numel(); ++t) draw->tokens.push_back((row << kColumnBits) | column[t]);
     microbatch.draw = std::move(draw);
+  }
+}
+
+void PartSums::ask(std::vector<model::Microbatch>& microbatches) const {
+  if (!wanted_) return;
+  for (auto& microbatch : microbatches) microbatch.parts = std::make_shared<model::LossParts>();
+}
+
+void PartSums::take(const std::vector<model::Microbatch>& microbatches) {
+  for (const auto& microbatch : microbatches) {
+    if (!microbatch.parts) continue;
+    const auto& parts = *microbatch.parts;
+    for (const auto& [sum, part] : {std::pair(&hits_, &parts.hits), std::pair(&cross_entropy_, &parts.cross_entropy),
+                                    std::pair(&divergence_, &parts.divergence)})
+      if (part->defined()) sum->add(*part);
   }
 }
 

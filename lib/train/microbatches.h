@@ -9,12 +9,33 @@
 #include "data/batch.h"
 #include "model/blocks.h"
 #include "parallel/context/layout.h"
+#include "pipeline/pipeline.h"
+#include "plan/training_plan.h"
 
 namespace automodel::train {
 
 /// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {});
+
+/// Sums of what the head finds out about microbatches (model/loss_parts.h); 0 where no head is.
+class PartSums {
+ public:
+  /// `plan` decides whether there is anything to find out.
+  explicit PartSums(const plan::TrainingPlan& plan)
+      : wanted_(plan.model->spec.classes > 0 || plan.teacher != nullptr) {}
+  /// Before the pass: asks for the parts.
+  void ask(std::vector<model::Microbatch>& microbatches) const;
+  /// After it: adds them.
+  void take(const std::vector<model::Microbatch>& microbatches);
+  double hits() const { return hits_.value(); }
+  double cross_entropy() const { return cross_entropy_.value(); }
+  double divergence() const { return divergence_.value(); }
+
+ private:
+  bool wanted_;
+  pipeline::LossSum hits_ = {}, cross_entropy_ = {}, divergence_ = {};
+};
 
 /// The seed of a step's dropout, and the position of the batch in the step.
 struct DropoutPlace {

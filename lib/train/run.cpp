@@ -257,7 +257,10 @@ class Run {
                             .val_loss = result.loss,
                             .lr = lr,
                             .num_label_tokens = result.label_tokens,
-                            .mem = peak_memory()},
+                            .mem = peak_memory(),
+                            .accuracy = result.accuracy,
+                            .ce_loss = result.ce_loss,
+                            .kd_loss = result.kd_loss},
                            name);
     }
     return ranked;
@@ -417,6 +420,9 @@ class Run {
     out.num_tokens_per_step = result.tokens;
     out.num_label_tokens = result.label_tokens;
     out.step_time = seconds;
+    out.accuracy = result.accuracy;
+    out.ce_loss = result.ce_loss;
+    out.kd_loss = result.kd_loss;
     if (const auto peak = recipe_.hardware->peak_tflops(); peak && setup_->plan.estimate)
       out.mfu = setup_->plan.estimate->time.flops / seconds / (*peak * 1e12 * world_.size());
     reports_->step(out);

@@ -6,9 +6,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/error.h"
 #include "ops/scalar_type.h"
 #include "parallel/tensor/placement.h"
 #include "plan/communicators.h"
+#include "train/initial_values.h"
+#include "train/weight_files.h"
 
 namespace automodel::train {
 namespace {
@@ -95,7 +98,8 @@ Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const paral
   make_groups();
   make_seams();
   make_stages(source);
-  make_optimizer();
+  if (!options_.forward_only) make_optimizer();
+  if (plan_.teacher) make_teacher();
 }
 
 Runtime::~Runtime() = default;
@@ -270,6 +274,45 @@ void Runtime::make_optimizer() {
       targets.push_back(std::move(target));
     }
   optimizer_ = std::make_unique<optim::Optimizer>(plan_.optimizer, std::move(targets));
+}
+
+/// With groups of its own: which ranks share what may differ from the student's.
+void Runtime::make_teacher() {
+  const auto& plan = *plan_.teacher;
+  auto source = initial_values(plan);
+  if (plan.model->load_weights) {
+    Diagnostics problems;
+    auto files = WeightFiles::open(plan.model->folder, *plan.model, world_.rank() == 0, problems);
+    if (!problems.empty()) throw Error(std::move(problems));
+    source = stored_values(std::move(files));
+  }
+  teacher_ = std::make_unique<Runtime>(plan, world_, source,
+                                       RuntimeOptions{.offload_on_cpu = options_.offload_on_cpu, .forward_only = true});
+}
+
+void Runtime::teach(std::vector<model::Microbatch>& microbatches) {
+  if (!teacher_) return;
+  auto& pipeline = teacher_->pipeline();
+  const auto most = static_cast<std::size_t>(pipeline.most_microbatches());
+  auto* last = teacher_->stages_.back().get();
+  for (std::size_t begin = 0; begin < microbatches.size(); begin += most) {
+    const auto end = std::min(begin + most, microbatches.size());
+    std::vector<model::Microbatch> part(microbatches.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        microbatches.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<std::int64_t> lengths;
+    for (auto& each : part) {
+      each.draw = {};
+      each.parts = {};
+      lengths.push_back(each.length);
+    }
+    teacher_->set_lengths(std::move(lengths));
+    const auto inputs = pipeline.head_inputs(part);
+    AUTOMODEL_CHECK(inputs.size() == (stages_.back()->model().modules().head ? part.size() : 0),
+                    "the heads of a student and its teacher are on one rank");
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      microbatches[begin + i].teacher =
+          std::make_shared<const model::TeacherHead>(model::TeacherHead{&last->model(), inputs[i]});
+  }
 }
 
 std::vector<LocalStage*> Runtime::stages() {

@@ -49,6 +49,7 @@ struct RuntimeOptions {
   bool offload_on_cpu = false;
   /// Captures microbatches (plan::CapturePlan::captured) on any device. Empty: on GPUs, the CUDA half's is used.
   ops::MakeCapture capture = {};
+  bool forward_only = false;  ///< a teacher: there is no optimizer
 };
 
 /// Whether tensor-parallel rank `tp` is the one that counts and saves its part of a weight, among the ranks with the
@@ -85,6 +86,9 @@ class Runtime {
   void set_lengths(std::vector<std::int64_t> lengths);
   /// Prepares for pipeline::Pipeline::logits with one text of `tokens` tokens, until set_lengths() is called.
   void set_generation(std::int64_t tokens);
+  /// If the plan has a teacher: runs it on the microbatches of one run of the pipeline, whose lengths were set, and
+  /// stores in each what its head gets. Collective.
+  void teach(std::vector<model::Microbatch>& microbatches);
   void begin_step();
   /// Waits for all reductions, then sums partial gradients over tensor-parallel ranks and over tied embeddings.
   void finish_gradients();
@@ -104,6 +108,7 @@ class Runtime {
   void make_stages(const parallel::WeightSource& source);
   std::unique_ptr<ops::WorkCapture> make_capture() const;
   void make_optimizer();
+  void make_teacher();
   void add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const;
   void sum_partial_gradients();
   void sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen);
@@ -122,6 +127,7 @@ class Runtime {
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<std::int64_t> lengths_ = {};
+  std::unique_ptr<Runtime> teacher_;  ///< null without one
 };
 
 class LocalStage : public pipeline::StageSharding {

@@ -68,6 +68,8 @@ class DataOpening {
                             .vocab_size = setup_.plan.model->spec.vocab,
                             .max_length = setup_.plan.model->spec.position_limit(),
                             .context_length = setup_.plan.model->spec.max_positions,
+                            .classes = setup_.plan.model->spec.classes,
+                            .pad_token = setup_.plan.model->spec.pad_token,
                             .seed = setup_.seed(),
                             .shuffle = loader.shuffle().value_or(training),
                             .quiet = setup_.world.rank() != 0,

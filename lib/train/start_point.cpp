@@ -172,10 +172,15 @@ parallel::WeightSource weights_of(const Setup& setup, StartPoint& start) {
   auto base = initial;
   if (const auto& model = *plan.model; model.load_weights) {
     Diagnostics problems;
-    auto files = WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems);
+    auto files =
+        WeightFiles::open(model.folder, model, setup.world.rank() == 0, problems, checkpoint::WantedWeights::kBase);
     agree(setup.world, setup.loaded, std::move(problems));
-    start.lines.push_back(fmt::format("weights   {}", model.folder.native()));
-    base = stored_values(std::move(files));
+    const auto& head = model.layout.head_parameter.name;
+    const bool fresh = model.layout.head_tied_to.empty() && !files->has(head);
+    start.lines.push_back(
+        fmt::format("weights   {}{}", model.folder.native(),
+                    fresh ? fmt::format(", but {} is drawn from seed {}", head, plan.weights.seed) : ""));
+    base = stored_values(std::move(files), fresh ? initial : parallel::WeightSource());
   } else {
     start.lines.push_back(plan.weights.zero ? "weights   zero, but for those of adapters"
                                             : fmt::format("weights   drawn from seed {}", plan.weights.seed));

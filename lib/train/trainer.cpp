@@ -22,7 +22,9 @@ struct CountSums {
 /// Sums over all ranks after its backward passes.
 struct StepSums {
   double loss = 0, square_norm = 0;
-  double stops = 0;  ///< ranks that received a signal during the step
+  double hits = 0;                           ///< of a classifier
+  double cross_entropy = 0, divergence = 0;  ///< of a student
+  double stops = 0;                          ///< ranks that received a signal during the step
 };
 
 /// True if training draws random numbers per token.
@@ -65,6 +67,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
 
   runtime_.begin_step();
   pipeline::LossSum losses;
+  PartSums parts(runtime_.plan());
   // One run of the pipeline takes the batches of `merged` accumulation steps; the last of an epoch may have fewer.
   const auto merged = static_cast<std::size_t>(runtime_.plan().batch.merged);
   for (std::size_t next = 0; next < batches.size();) {
@@ -91,7 +94,10 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
         .last_run = next == batches.size(),
         .recompute = recompute_rule(),
         .delay_weight_gradients = runtime_.plan().execution.gradients.delay_weight_gradients};
+    parts.ask(microbatches);
+    runtime_.teach(microbatches);
     losses.add(runtime_.pipeline().run(microbatches, options));
+    parts.take(microbatches);
   }
   const double loss = losses.value();  // the host waits for the device here, once per step
   end(StepPhase::kCompute);
@@ -102,6 +108,9 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   end(StepPhase::kGradients);
   StepSums sums{.loss = place.tp == 0 ? scale.loss(loss) : 0,
                 .square_norm = dense + expert,
+                .hits = place.tp == 0 ? parts.hits() : 0,
+                .cross_entropy = place.tp == 0 ? scale.loss(parts.cross_entropy()) : 0,
+                .divergence = place.tp == 0 ? scale.loss(parts.divergence()) : 0,
                 .stops = StopSignal::received() != 0 ? 1.0 : 0.0};
   // One block of times per rank, to which the other ranks add zeros.
   std::vector<double> times;
@@ -113,6 +122,11 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   for (auto at = times.begin(); at != times.end(); at += kStepPhases)
     std::copy_n(at, kStepPhases, result.rank_seconds.emplace_back().begin());
   result.loss = sums.loss;
+  if (runtime_.plan().model->spec.classes > 0) result.accuracy = sums.hits / std::max(1.0, totals.counts.labels);
+  if (runtime_.plan().teacher) {
+    result.ce_loss = sums.cross_entropy;
+    result.kd_loss = sums.divergence;
+  }
   result.grad_norm = scale.unscale(std::sqrt(sums.square_norm));
   result.stop_requested |= sums.stops > 0;
   return result;

@@ -29,8 +29,11 @@ struct StepResult {
   double lr = 0;
   std::int64_t tokens = 0;  ///< in the global batch, without padding
   std::int64_t label_tokens = 0;
-  double grad_scale = 1;  ///< gradient that the backward pass started from
-  bool skipped = false;   ///< the weights were not changed: see `bad`; if empty, a gradient overflowed float16
+  std::optional<double> accuracy = {};  ///< of a classifier: fraction of rows, before the update
+  std::optional<double> ce_loss = {},
+                        kd_loss = {};  ///< of a student: cross-entropy and divergence, before their weights
+  double grad_scale = 1;               ///< gradient that the backward pass started from
+  bool skipped = false;  ///< the weights were not changed: see `bad`; if empty, a gradient overflowed float16
   std::optional<BadStep> bad = {};
   bool stop_requested = false;  ///< some rank received a stop signal
   /// By rank, the median times of the last window of steps, once after each window; otherwise empty.

@@ -61,12 +61,12 @@ void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, co
 
 std::shared_ptr<const WeightFiles> WeightFiles::open(const std::filesystem::path& folder,
                                                      const plan::ModelChoice& model, bool compare_head,
-                                                     Diagnostics& problems) {
+                                                     Diagnostics& problems, checkpoint::WantedWeights wanted) {
   auto opened = checkpoint::TensorFolder::open(folder, "model", problems);
   if (!opened) return nullptr;
   std::shared_ptr<WeightFiles> out(new WeightFiles(std::move(*opened)));
   const std::size_t before = problems.size();
-  out->places_ = checkpoint::find_weights(out->folder_, model.spec, model.layout, problems);
+  out->places_ = checkpoint::find_weights(out->folder_, model.spec, model.layout, problems, wanted);
   if (problems.size() > before) return nullptr;
   if (compare_head && checkpoint::head_differs(out->folder_, model.layout)) {
     problems.add("weights-not-tied", "model.pretrained_model_name_or_path")
@@ -134,8 +134,10 @@ parallel::WeightSource adapters_over(parallel::WeightSource base, parallel::Weig
   };
 }
 
-parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files) {
-  return [files = std::move(files)](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files, parallel::WeightSource rest) {
+  return [files = std::move(files), rest = std::move(rest)](const model::Weight& weight, std::int64_t first,
+                                                            const at::Tensor& out) {
+    if (rest && weight.info.tied_to.empty() && !files->has(weight.info.fqn)) return rest(weight, first, out);
     files->read(weight, first, out);
   };
 }

@@ -31,9 +31,12 @@ void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, co
 class WeightFiles {
  public:
   /// Null if there are problems: those of TensorFolder::open and find_weights, and weights-not-tied (head and embedding
-  /// differ in a model that ties them; checked only with `compare_head`, which reads both).
+  /// differ in a model that ties them; checked only with `compare_head`, which reads both). `wanted`:
+  /// as find_weights.
   static std::shared_ptr<const WeightFiles> open(const std::filesystem::path& folder, const plan::ModelChoice& model,
-                                                 bool compare_head, Diagnostics& problems);
+                                                 bool compare_head, Diagnostics& problems,
+                                                 checkpoint::WantedWeights wanted = checkpoint::WantedWeights::kAll);
+  bool has(const std::string& name) const { return places_.contains(name); }
   /// As parallel::WeightSource.
   void read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const;
 
@@ -60,8 +63,8 @@ class AdapterFiles {
   checkpoint::AdapterConfig config_ = {};
 };
 
-/// A source that reads from the files and keeps them open.
-parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files);
+/// A source that reads from the files and keeps them open; what they lack comes from `rest`.
+parallel::WeightSource stored_values(std::shared_ptr<const WeightFiles> files, parallel::WeightSource rest = {});
 /// Adapters from one source, everything else from another.
 parallel::WeightSource adapters_over(parallel::WeightSource base, parallel::WeightSource adapters);
 

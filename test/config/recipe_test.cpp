@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/node.h"
+#include "config/objective.h"
 #include "config/reference.h"
 #include "config/rewritten.h"
 
@@ -238,18 +239,115 @@ TEST_CASE("the top-level seed is used, and rng.seed is listed as having no effec
   CHECK(loaded.ignored[0].key == "rng.seed");
 }
 
+TEST_CASE("a classifier is named by the recipe's class, by the model's, or by both", "[config]") {
+  const std::string labels = "num_labels: 3, pretrained_model_name_or_path: x";
+  const std::vector<std::string> texts = {
+      "recipe: TrainFinetuneRecipeForSequenceClassification\nmodel: {" + labels + "}\n",
+      "recipe: {_target_: nemo_automodel.recipes.llm.train_seq_cls.TrainFinetuneRecipeForSequenceClassification}\n"
+      "model: {" +
+          labels + "}\n",
+      "model: {_target_: nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained, " + labels + "}\n",
+      "model: {_target_: nemo_automodel._transformers.NeMoAutoModelForSequenceClassification.from_pretrained, " +
+          labels + "}\n",
+      "recipe: TrainFinetuneRecipeForSequenceClassification\n"
+      "model: {_target_: transformers.AutoModelForSequenceClassification.from_config, num_labels: 3, config: "
+      "{}}\n"};
+  for (const auto& text : texts) {
+    INFO(text);
+    const auto loaded = read(text);
+    INFO(to_text(loaded.problems));
+    CHECK(loaded.problems.empty());
+    CHECK(objective_of(loaded.recipe) == Objective::kClassification);
+    CHECK(classes_of(loaded.recipe) == 3);
+  }
+  CHECK(objective_of(read(kModel).recipe) == Objective::kNextToken);
+  CHECK(classes_of(read(kModel).recipe) == 0);
+}
+
+TEST_CASE("what a classifier lacks or cannot have is said with its place", "[config]") {
+  const auto only = [](const std::string& text) {
+    const auto loaded = read(text);
+    INFO(text << to_text(loaded.problems));
+    REQUIRE(loaded.problems.size() == 1);
+    CHECK_FALSE(loaded.problems[0].help.empty());
+    CHECK(loaded.problems[0].where.line > 0);
+    return std::string(loaded.problems[0].id.name()) + " " + loaded.problems[0].key;
+  };
+  const std::string classifier = "recipe: TrainFinetuneRecipeForSequenceClassification\n";
+  const std::string model = "model: {pretrained_model_name_or_path: x, num_labels: 2}\n";
+  CHECK(only(classifier + "model: {pretrained_model_name_or_path: x}\n") == "missing-key model.num_labels");
+  CHECK(only(classifier + "model: {pretrained_model_name_or_path: x, num_labels: 1}\n") ==
+        "bad-value model.num_labels");
+  CHECK(only(classifier + "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained, "
+                          "pretrained_model_name_or_path: x, num_labels: 2}\n") == "bad-value model._target_");
+  CHECK(only("recipe: TrainFinetuneRecipeForNextTokenPrediction\nmodel: {_target_: "
+             "nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained, pretrained_model_name_or_path: x, "
+             "num_labels: 2}\n") == "bad-value recipe");
+  CHECK(only("model: {pretrained_model_name_or_path: x, num_labels: 2}\n") == "bad-value model.num_labels");
+  CHECK(only(classifier + model + "peft: {}\n") == "unsupported-option peft");
+  CHECK(only(classifier + model + "generation: {prompts: [a]}\n") == "bad-value generation");
+  CHECK(only(classifier + model + "dataset: {_target_: text, path: a}\n") == "bad-value dataset._target_");
+  CHECK(only(classifier + model + "validation_dataset_b: {_target_: text, path: a}\n") ==
+        "bad-value validation_dataset_b._target_");
+  for (const std::string kind : {"tokens, path: a", "jsonl, path: a", "mock"})
+    CHECK(read(classifier + model + "dataset: {_target_: " + kind + "}\n").problems.empty());
+}
+
+TEST_CASE("a student has a teacher, a ratio and a temperature", "[config]") {
+  const std::string recipe = "recipe: KnowledgeDistillationRecipeForNextTokenPrediction\n";
+  const std::string teacher = "teacher_model: {pretrained_model_name_or_path: y}\n";
+  const auto good = read(recipe + kModel + teacher +
+                         "kd_ratio: 1\nkd_loss_fn: {_target_: nemo_automodel.components.loss.kd_loss.KDLoss, "
+                         "temperature: 2, ignore_index: -100, fp32_upcast: true}\n");
+  INFO(to_text(good.problems));
+  CHECK(good.problems.empty());
+  CHECK(objective_of(good.recipe) == Objective::kDistillation);
+  CHECK(good.recipe.kd_ratio() == 1);
+  CHECK(objective_of(read(kModel + teacher).recipe) == Objective::kDistillation);
+
+  const auto only = [&](const std::string& text) {
+    const auto loaded = read(text);
+    INFO(text << to_text(loaded.problems));
+    REQUIRE(loaded.problems.size() == 1);
+    CHECK_FALSE(loaded.problems[0].help.empty());
+    CHECK(loaded.problems[0].where.line > 0);
+    return std::string(loaded.problems[0].id.name()) + " " + loaded.problems[0].key;
+  };
+  CHECK(only(recipe + kModel) == "missing-key teacher_model");
+  CHECK(only(recipe + kModel + "teacher_model: {}\n") == "missing-key teacher_model");
+  CHECK(only(recipe + kModel + teacher + "kd_ratio: 1.5\n") == "bad-value kd_ratio");
+  CHECK(only(recipe + kModel + teacher + "kd_ratio: -0.1\n") == "bad-value kd_ratio");
+  CHECK(only(recipe + kModel + teacher + "kd_loss_fn: {temperature: 0}\n") == "bad-value kd_loss_fn.temperature");
+  CHECK(only(recipe + kModel + teacher + "kd_loss_fn: {temperature: -1}\n") == "bad-value kd_loss_fn.temperature");
+  CHECK(only(recipe + kModel + teacher + "kd_loss_fn: {ignore_index: 0}\n") == "bad-value kd_loss_fn.ignore_index");
+  CHECK(only("recipe: TrainFinetuneRecipeForNextTokenPrediction\n" + kModel + teacher) == "bad-value recipe");
+  CHECK(only(recipe + kModel +
+             "teacher_model: {pretrained_model_name_or_path: y, quantization_config: {load_in_4bit: true}}\n") ==
+        "unsupported-option teacher_model.quantization_config");
+  CHECK(only(recipe + kModel + "teacher_model: {pretrained_model_name_or_path: y, num_labels: 2}\n") ==
+        "bad-value teacher_model.num_labels");
+  CHECK(only("recipe: TrainFinetuneRecipeForSequenceClassification\nmodel: {pretrained_model_name_or_path: x, "
+             "num_labels: 2}\n" +
+             teacher) == "bad-value teacher_model");
+  // What would be passed over without a teacher, and what can only be planned with one.
+  const auto idle = read(kModel + "kd_ratio: 0.2\n");
+  REQUIRE(idle.warnings.size() == 1);
+  CHECK(idle.warnings[0].id == "no-effect");
+  CHECK(idle.warnings[0].key == "kd_ratio");
+  for (const std::string key :
+       {"separate_meshes: true", "offload_teacher_model: true", "teacher_distributed: {tp_size: 2}"})
+    CHECK(read(recipe + kModel + teacher + key + "\n").unsupported.size() == 1);
+}
+
 TEST_CASE("recipes of unsupported classes are refused with a single error that says what they are", "[config]") {
   for (const auto& [name, what] : std::map<std::string, std::string>{
-           {"KnowledgeDistillationRecipeForNextTokenPrediction", "distillation"},
-           {"TrainFinetuneRecipeForSequenceClassification", "classification"},
            {"FinetuneRecipeForVLM", "vision-language"},
            {"DiffusionLMSFTRecipe", "diffusion"},
            {"TrainBiEncoderRecipe", "retrieval"},
            {"TrainEagle3Recipe", "draft models"},
-           {"{_target_: nemo_automodel.recipes.llm.kd.KnowledgeDistillationRecipeForNextTokenPrediction}",
-            "distillation"}}) {
+           {"{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}", "vision-language"}}) {
     INFO(name);
-    const auto loaded = read("recipe: " + name + "\nteacher_model: {}\nnonsense: 1\n");
+    const auto loaded = read("recipe: " + name + "\nnonsense: 1\n");
     REQUIRE(loaded.problems.size() == 1);
     CHECK(loaded.problems[0].id == "other-recipe");
     CHECK(loaded.problems[0].key == "recipe");

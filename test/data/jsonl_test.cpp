@@ -8,6 +8,7 @@
 #include "golden_file.h"
 #include "golden_folder.h"
 #include "temporary_folder.h"
+#include "tokenizer/tokenizer.h"
 
 namespace automodel::data {
 namespace {
@@ -50,6 +51,117 @@ std::size_t files_in(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+TEST_CASE("texts with a class are encoded with the tokenizer's special tokens, pairs one after the other", "[data]") {
+  const test::TemporaryFolder folder;
+  auto config = config_of(folder
+                              .write("rows.jsonl",
+                                     "{\"text\": \"ab\", \"label\": 1}\n"
+                                     "{\"text_a\": \"a\", \"text_b\": \"bc\", \"label\": 0}\n")
+                              .native(),
+                          "bytes", folder);
+  const auto opened = open(config, {.classes = 2});
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  Sample sample;
+  opened.dataset->read(0, sample);
+  CHECK(sample.input_ids == Ids{'a', 'b'});
+  CHECK(sample.labels == Ids{-100, 1});
+  opened.dataset->read(1, sample);
+  CHECK(sample.input_ids == Ids{'a', 'b', 'c'});
+  CHECK(sample.labels == Ids{-100, -100, 0});
+  // The cache of one number of classes is not taken for another's.
+  CHECK(open(config, {.classes = 1}).problems.size() == 1);
+
+  config.seq_length = 2;
+  CHECK(open(config, {.classes = 2}).problems.at(0).id == "sequence-too-long");
+  config.truncation = true;
+  open(config, {.classes = 2}).dataset->read(1, sample);
+  CHECK(sample.input_ids == Ids{'a', 'b'});
+  CHECK(sample.labels == Ids{-100, 0});  // a cut row keeps its class
+
+  config = config_of(folder.write("llama.jsonl", "{\"review\": \"hello\", \"stars\": 1}\n").native(),
+                     kGolden + "/tokenizer/llama3", folder);
+  config.column_mapping = std::map<std::string, std::string>{{"text", "review"}, {"label", "stars"}};
+  const auto named = open(config, {.classes = 2});
+  INFO(to_text(named.problems));
+  REQUIRE(named.dataset);
+  named.dataset->read(0, sample);
+  Ids text;
+  Diagnostics problems;
+  const auto own = tokenizer::Tokenizer::load(kGolden + "/tokenizer/llama3", problems);
+  REQUIRE(own);
+  tokenizer::Encoder(*own).encode("hello", true, text);
+  CHECK(sample.input_ids == text);
+}
+
+TEST_CASE("NeMo AutoModel's sets of classes take a text or a pair of sentences, and cut them", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("train.jsonl",
+               "{\"text\": \"hello there\", \"sentence1\": \"hello \", \"sentence2\": \"there\", \"label\": 1}\n"
+               "{\"text\": \"a\", \"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 0}\n");
+  DatasetContext context{.classes = 2, .model_folder = kGolden + "/tokenizer/llama3"};
+  const auto open_set = [&](auto config) {
+    config.path_or_dataset = folder.path().native();
+    config.cache = false;
+    Opened out;
+    out.dataset = open_dataset(config, context, out.problems);
+    return out;
+  };
+  Sample text, pair;
+  const auto imdb = open_set(config::ImdbDatasetConfig());
+  INFO(to_text(imdb.problems));
+  REQUIRE(imdb.dataset);
+  REQUIRE(imdb.dataset->size() == 2);
+  imdb.dataset->read(0, text);
+  Ids labels(text.input_ids.size(), kIgnoredLabel);
+  labels.back() = 1;
+  CHECK(text.labels == labels);
+  config::MrpcDatasetConfig mrpc;
+  mrpc.name = std::nullopt;
+  const auto pairs = open_set(mrpc);
+  INFO(to_text(pairs.problems));
+  REQUIRE(pairs.dataset);
+  pairs.dataset->read(0, pair);
+  CHECK(pair.input_ids == text.input_ids);
+  CHECK(pair.labels == labels);
+
+  config::YelpDatasetConfig first;
+  first.num_samples_limit = 1;
+  first.max_length = 1;
+  const auto cut = open_set(first);
+  REQUIRE(cut.dataset);
+  CHECK(cut.dataset->size() == 1);
+  cut.dataset->read(0, text);
+  CHECK(text.labels == Ids{1});
+  context.classes = 1;
+  const auto refused = open_set(config::ImdbDatasetConfig());
+  REQUIRE(refused.problems.size() == 1);
+  CHECK(refused.problems[0].id == "bad-row");
+  CHECK(refused.problems[0].message.find("the label is 1") != std::string::npos);
+}
+
+TEST_CASE("a row of text without a class of the model is refused with its place", "[data]") {
+  const auto problem = [](const std::string& row) {
+    const test::TemporaryFolder folder;
+    const auto opened = open(config_of(folder.write("rows.jsonl", row).native(), "bytes", folder), {.classes = 2});
+    REQUIRE(opened.problems.size() == 1);
+    CHECK(opened.problems[0].id == "bad-row");
+    CHECK(opened.problems[0].where.line == 1);
+    CHECK_FALSE(opened.problems[0].help.empty());
+    return opened.problems[0].message;
+  };
+  CHECK(problem("{\"text\": \"a\"}") == "the row has no integer 'label'");
+  CHECK(problem("{\"text\": \"a\", \"label\": \"x\"}") == "the row has no integer 'label'");
+  CHECK(problem("{\"text\": \"a\", \"label\": 2}") == "the label is 2; the model has 2 classes");
+  CHECK(problem("{\"text\": \"a\", \"label\": -1}") == "the label is -1; the model has 2 classes");
+  CHECK(problem("{\"text\": \"a\", \"label\": 18446744073709551615}") ==
+        "the label is 2147483647; the model has 2 classes");
+  CHECK(problem("{\"text_a\": \"a\", \"label\": 1}") ==
+        "the row has neither a string 'text' nor strings 'text_a' and 'text_b'");
+  CHECK(problem("{\"text\": \"a\", \"text_a\": \"a\", \"label\": 1}") == "the row has both 'text' and 'text_a'");
+  CHECK(problem("{\"text\": \"\", \"label\": 1}") == "the row has no token");
+}
 
 TEST_CASE("instructions and conversations get the recorded token ids and labels", "[data]") {
   const test::TemporaryFolder cache;

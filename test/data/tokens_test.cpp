@@ -46,6 +46,49 @@ const std::string kGood = "{\"input_ids\": [1, 2, 3]}\n";
 
 }  // namespace
 
+TEST_CASE("a classifier's row has its label at the last token that is not padding", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto opened = open_rows(folder,
+                                "{\"input_ids\": [5, 6, 9], \"label\": 2}\n"
+                                "{\"label\": 0, \"input_ids\": [5, 6, 3, 3]}\n"
+                                "{\"label\": 1, \"input_ids\": [3, 3]}\n"
+                                "{\"label\": 1, \"input_ids\": [4, 5, 6], \"attention_mask\": [1, 1, 0]}\n",
+                                {.vocab_size = 10, .classes = 3, .pad_token = 3});
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  Sample sample;
+  const auto labels = [&](std::int64_t row) {
+    opened.dataset->read(row, sample);
+    return sample.labels;
+  };
+  CHECK(labels(0) == Ids{-100, -100, 2});
+  CHECK(labels(1) == Ids{-100, 0, -100, -100});
+  CHECK(labels(2) == Ids{-100, 1});  // nothing but padding: the last token all the same, as in transformers
+  CHECK(labels(3) == Ids{-100, 1});
+  CHECK(sample.input_ids == Ids{4, 5});
+}
+
+TEST_CASE("a classifier's rows without a class, or with one that the model lacks, are refused", "[data]") {
+  const DatasetContext context{.classes = 3};
+  const auto help = [&](const std::string& text) {
+    const test::TemporaryFolder folder;
+    return open_rows(folder, text, context).problems.at(0).help;
+  };
+  CHECK(problem("{\"input_ids\": [1]}", context) == "1:1 bad-row the row has no label");
+  CHECK(help("{\"input_ids\": [1]}") == "a row is {\"input_ids\": [...], \"label\": 0}");
+  CHECK(problem("{\"input_ids\": [1], \"label\": 3}", context) ==
+        "1:30 bad-row the label is 3; the model has 3 classes");
+  CHECK(help("{\"input_ids\": [1], \"label\": 3}") == "labels lie between 0 and 2 (model.num_labels: 3)");
+  CHECK(problem("{\"label\": -1, \"input_ids\": [1]}", context) ==
+        "1:13 bad-row the label is -1; the model has 3 classes");
+  CHECK(problem("{\"input_ids\": [1], \"label\": \"good\"}", context) == "1:29 bad-row expected an integer");
+  CHECK(problem("{\"input_ids\": [1], \"label\": 1, \"label\": 1}", context) == "1:39 bad-row 'label' appears twice");
+  CHECK(problem("{\"input_ids\": [1], \"labels\": [1], \"label\": 1}", context) ==
+        "1:28 bad-row 'labels' is for next-token prediction; a classifier's row has one 'label'");
+  const test::TemporaryFolder folder;  // a language model passes over the key
+  CHECK(open_rows(folder, "{\"input_ids\": [1, 2], \"label\": \"good\"}").dataset);
+}
+
 TEST_CASE("labels given per token are shifted to the position that predicts them", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened = open_rows(folder,

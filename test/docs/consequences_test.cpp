@@ -73,6 +73,7 @@ const std::vector<std::string> kBases = {
     kDense + kRest + kCuda + "peft: {dim: 4}\n",
     kDense + kRest + kCuda + "fp8: {enabled: true}\n",
     kDense + kRest + kCuda + "peft: {dim: 4}\nquantization: {load_in_4bit: true}\n",
+    kDense + kRest + kCuda + "teacher_" + kDense,
     kBiasedExperts + kRest + kCuda,
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, moe: {}}\n",
     kExperts + kRest + kCuda + "distributed: {dp_size: 4, ep_size: 2, reshard_after_forward: true, moe: {}}\n",
@@ -201,7 +202,8 @@ bool acts(const Outcome& before, const std::string& base, Overrides context, con
 }
 
 std::vector<std::string> values_for(const std::string& key, const FieldInfo& field) {
-  if (const auto row = kValues.find(key); row != kValues.end()) return row->second;
+  const auto row = kValues.find(key.starts_with("teacher_model.") ? key.substr(std::string("teacher_").size()) : key);
+  if (row != kValues.end()) return row->second;
   const auto schema = field.type->schema();
   std::vector<std::string> out;
   const std::function<void(const Value&)> collect = [&](const Value& node) {
@@ -423,6 +425,8 @@ TEST_CASE("every key of a recipe changes the plan, is reported or is listed as i
   bases.push_back("model: {pretrained_model_name_or_path: " + beside + "model}\n" + kRest + kCuda);
   bases.push_back("model: {pretrained_model_name_or_path: some/model, cache_dir: " + beside + "cache}\n" + kRest +
                   kCuda);
+  for (std::size_t i = bases.size() - 2, end = bases.size(); i < end; ++i)
+    bases.push_back(kDense + kRest + kCuda + "teacher_" + bases[i].substr(0, bases[i].find('\n') + 1));
   for (const auto& base : bases) {
     const auto plain = outcome_of(base, {});
     INFO(base << plain.told);
@@ -442,7 +446,7 @@ TEST_CASE("every key of a recipe changes the plan, is reported or is listed as i
            const auto before = outcome_of(base, context);
            if (!before.plan) continue;
            for (auto value : values_for(key, field)) {
-             if (key == "model.cache_dir") value = beside + value;
+             if (key.ends_with("model.cache_dir")) value = beside + value;
              if (acts(before, base, context, key, value)) return void(++shown);
            }
          }

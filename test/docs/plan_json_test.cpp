@@ -34,7 +34,7 @@ struct Printed {
 };
 
 const std::vector<Printed> kPrinted = {
-    {kDense + kRest +
+    {kDense + "teacher_" + kDense + kRest +
          "distributed: {strategy: ddp, dp_size: 2, pp_size: 2, pipeline: {pp_schedule: interleaved_1f1b}}\nci: {x: "
          "1}\npeft: {dim: 4}\n",
      "--actions lowered --step_scheduler.max_steps 10", 0},

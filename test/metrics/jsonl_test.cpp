@@ -55,6 +55,19 @@ using Steps = std::vector<int>;
 
 }  // namespace
 
+TEST_CASE("a classifier's and a student's figures are in their records, and in no others", "[metrics]") {
+  const auto plain = nlohmann::json::parse(json_line(view_of(record_of(1))));
+  for (const char* key : {"accuracy", "ce_loss", "kd_loss"}) CHECK_FALSE(plain.contains(key));
+  auto record = record_of(1);
+  record.accuracy = 0.75;
+  CHECK(nlohmann::json::parse(json_line(view_of(record)))["accuracy"] == 0.75);
+  ValidationRecord validation{.val_loss = 1, .ce_loss = 0.0, .kd_loss = 0.25};
+  const auto student = nlohmann::json::parse(json_line(view_of(validation)));
+  CHECK(student["ce_loss"] == 0.0);
+  CHECK(student["kd_loss"] == 0.25);
+  CHECK_FALSE(student.contains("accuracy"));
+}
+
 TEST_CASE("a training record has its keys in order and exact numbers", "[metrics]") {
   CHECK(json_line(view_of(record_of(3))) ==
         "{\"step\": 3, \"epoch\": 0, \"timestamp\": \"2026-11-21T12:00:00.123Z\", \"loss\": 5.5, \"grad_norm\": 0.1, "

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "arch/families.h"
 #include "arch/modules.h"
 
 namespace automodel::checkpoint {
@@ -84,6 +85,14 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
   return layer >= layout.layer_count() && layer < layout.layer_count() + spec.mtp_layers;
 }
 
+/// "lm_head." if the model is a classifier, whose folder may hold the head of the language model that it was; else "".
+std::string head_of_language_model(const arch::ModelSpec& spec) {
+  if (spec.classes == 0) return "";
+  auto language = spec;
+  language.classes = 0;
+  return arch::layout_of(language).head + ".";
+}
+
 bool is_quantized_part(std::string_view name) {
   constexpr std::array<std::string_view, 12> kEnds = {
       ".weight_scale",  ".weight_scale_inv", "_scales",        ".qweight", ".qzeros",           "_blocks",
@@ -121,7 +130,9 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
       chosen = std::move(candidate);
     }
     if (!stored) {
-      if (parameter.trainable || wanted == WantedWeights::kAll) missing.push_back(parameter.fqn);
+      const bool fresh = wanted == WantedWeights::kBase && spec.classes > 0 && parameter.role == arch::Role::kHead;
+      const bool buffer = wanted == WantedWeights::kTrainable && !parameter.trainable;
+      if (!fresh && !buffer) missing.push_back(parameter.fqn);
       continue;
     }
     used.insert(stored.info);
@@ -133,8 +144,10 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     else
       places.emplace(parameter.fqn, WeightPlace{stored, chosen.first});
   }
+  const auto language_head = head_of_language_model(spec);
   for (const auto& stored : folder.tensors()) {
     const std::string& name = stored.info->name;
+    if (!language_head.empty() && name.starts_with(language_head)) continue;
     if (used.contains(stored.info) || folder.find(name).info != stored.info || is_passed_over(name, spec, layout))
       continue;
     (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name, kMostShown));
@@ -144,7 +157,8 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
            "quantized weights cannot be trained; use the model in bfloat16 or float32");
     return {};
   }
-  const bool head = std::find(missing.begin(), missing.end(), layout.head + ".weight") != missing.end();
+  const bool head =
+      spec.classes == 0 && std::find(missing.begin(), missing.end(), layout.head + ".weight") != missing.end();
   report(problems, folder, "weights-missing", "of the model are not in", missing,
          head ? "where the head shares the embedding's values, say tie_word_embeddings: true"
               : "the folder belongs to another model, or config.json does not describe it");

@@ -32,11 +32,14 @@ struct WeightPlace {
 /// Keyed by FQN as in arch::parameters; excludes a tied head.
 using WeightPlaces = std::unordered_map<std::string, WeightPlace>;
 
-/// Which parameters must be there: of a model all, of gradients those that are trained and no buffers.
-enum class WantedWeights : std::uint8_t { kAll, kTrainable };
+/// Which parameters must be there: of a model all, of gradients those that are trained and no buffers, of a model that
+/// training begins with all but a classifier's head, for which the result has no place if it is missing: the folder may
+/// hold the language model that the classifier is made of.
+enum class WantedWeights : std::uint8_t { kAll, kTrainable, kBase };
 
 /// Locates every parameter. Problems (all are reported, each listing at most twenty names): weights-missing,
 /// weights-unexpected, weights-shape, weights-quantized.
+/// A classifier's folder may also hold the head of a language model.
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
                           Diagnostics& problems, WantedWeights wanted = WantedWeights::kAll);
 

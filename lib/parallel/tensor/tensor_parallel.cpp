@@ -22,7 +22,8 @@ TensorParallel::TensorParallel(std::shared_ptr<comm::Communicator> group, const 
       plan_(plan),
       sequence_(plan.sequence_parallel),
       head_divided_(arch::divides_vocabulary(plan, layout, arch::Role::kHead)),
-      vocab_(spec.vocab) {}
+      vocab_(spec.vocab),
+      outputs_(spec.outputs()) {}
 
 TensorStyle TensorParallel::style_of(const ops::Parameter& weight) const {
   const auto found = styles_.find(weight.name);
@@ -146,13 +147,13 @@ at::Tensor TensorParallel::loss(const at::Tensor& logits, const at::Tensor& labe
                                 std::int64_t ignore) {
   if (!head_divided_) return TensorSeam::loss(logits, labels, scale, ignore);
   AUTOMODEL_CHECK(!scale.device.defined(), "ranks that share a vocabulary know the factor of the loss");
-  return vocabulary_loss(*group_, logits, labels, scale.value, ignore, VocabularyShare::of(vocab_, size(), rank()));
+  return vocabulary_loss(*group_, logits, labels, scale.value, ignore, VocabularyShare::of(outputs_, size(), rank()));
 }
 
 at::Tensor TensorParallel::head_loss(const at::Tensor& x, const ops::Linear& head, const at::Tensor& labels,
                                      const ops::HeadLoss& loss) {
   if (!head_divided_) return ops::linear_cross_entropy(enter_alike(x), head, labels, loss);
-  const auto share = VocabularyShare::of(vocab_, size(), rank());
+  const auto share = VocabularyShare::of(outputs_, size(), rank());
   auto mine = loss;
   mine.first = share.first;
   mine.columns = share.rows;
@@ -166,7 +167,7 @@ at::Tensor TensorParallel::head_loss(const at::Tensor& x, const ops::Linear& hea
 
 at::Tensor TensorParallel::whole_logits(const at::Tensor& logits) {
   if (!head_divided_) return logits;
-  return moved(*group_, logits, Move::kGatherFeatures, Move::kOwnFeatures).narrow(-1, 0, vocab_);
+  return moved(*group_, logits, Move::kGatherFeatures, Move::kOwnFeatures).narrow(-1, 0, outputs_);
 }
 
 at::Tensor TensorParallel::part(const at::Tensor& x) {

@@ -62,7 +62,7 @@ class TensorParallel : public model::TensorSeam {
   const arch::TensorPlan& plan_;
   bool sequence_;
   bool head_divided_;
-  std::int64_t vocab_;
+  std::int64_t vocab_, outputs_;                                            ///< rows of the embedding, and of the head
   mutable std::unordered_map<std::string, arch::TensorStyle> styles_ = {};  ///< cache of style_of()
 };
 

@@ -31,12 +31,21 @@ struct PrecisionPlan {
   bool deterministic = false;  ///< on a GPU, use only kernels with a deterministic summation order
 };
 
+/// What a student learns from: (1 - ratio) cross-entropy + ratio T^2 KL(teacher || student) at temperature T. Source:
+/// NeMo AutoModel, KDLoss; Hinton et al. 2015.
+struct DistillationPlan {
+  double ratio = 0.5;
+  double temperature = 1;
+};
+
 struct LossPlan {
   std::int64_t ignore_label = -100;
   double logit_softcap = 0;  ///< of the logits before the loss, after the model's own; 0: none
   /// Head and loss are computed in chunks of this many tokens, which limits how many logits exist at once (0: rows()
   /// chooses); empty: not chunked.
   std::optional<std::int64_t> loss_chunk = {};
+
+  std::optional<DistillationPlan> distillation = {};  ///< empty: there is no teacher
 
   bool chunked() const { return loss_chunk.has_value(); }
   /// Tokens per chunk: all if not chunked; as set; or enough that one chunk's logits are about as large as the hidden

@@ -1,0 +1,16 @@
+// One line of a JSON lines file as an object.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/token_row.h"
+
+namespace automodel::data {
+
+/// Parses a row into `out`, nested at most 32 deep. Returns what is wrong with the line.
+std::optional<RowProblem> parse_line(std::string_view line, nlohmann::ordered_json& out);
+
+}  // namespace automodel::data
