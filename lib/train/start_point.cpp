@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/find_file.h"
 #include "checkpoint/agreement.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "config/reader.h"
@@ -46,10 +47,8 @@ class RunPlaces : public StartPlaces {
     return of_first([&] { return checkpoint::newest_checkpoint(folder); });
   }
   bool complete(const fs::path& folder) override {
-    const auto found = of_first([&] {
-      std::error_code error;
-      return fs::exists(folder / checkpoint::kManifestName, error) ? folder : fs::path();
-    });
+    const auto found =
+        of_first([&] { return checkpoint::is_there(folder / checkpoint::kManifestName) ? folder : fs::path(); });
     return !found.empty();
   }
   fs::path incomplete(const fs::path& root) override {

@@ -33,10 +33,7 @@ constexpr double kMostSteps = 9007199254740992.0;  // 2^53
 }
 
 std::vector<fs::path> entries(const fs::path& folder) {
-  std::vector<fs::path> out;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    out.push_back(it->path());
+  auto out = entries_of(folder);
   std::sort(out.begin(), out.end());
   return out;
 }

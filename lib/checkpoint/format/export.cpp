@@ -129,13 +129,12 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
 
 void copy_companions(const fs::path& from, const fs::path& to) {
   Diagnostics problems;
-  std::error_code error;
-  for (fs::directory_iterator it(from, error), end; !error && it != end; it.increment(error)) {
-    if (!fs::is_regular_file(it->path(), error) || !is_companion(it->path()) || is_there(to / it->path().filename()))
-      continue;
-    const auto text = read_file(it->path(), problems);
+  for (const auto& path : entries_of(from)) {
+    std::error_code error;
+    if (!fs::is_regular_file(path, error) || !is_companion(path) || is_there(to / path.filename())) continue;
+    const auto text = read_file(path, problems);
     throw_if(problems);
-    write_file(to / it->path().filename(), *text);
+    write_file(to / path.filename(), *text);
   }
 }
 

@@ -31,11 +31,30 @@ Diagnostic unreadable(const std::filesystem::path& path, const std::string& reas
   return Diagnostic{"cannot-read"}.says("'{}' cannot be read: {}", path.native(), reason).at({path.native(), 0, 0});
 }
 
+/// Throws unless the error is none, or says that there is nothing with this name.
+void check_known(const std::filesystem::path& path, const std::error_code& error) {
+  for (const int nothing : {0, ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP})
+    if (error.value() == nothing) return;
+  throw Error(ExitCode::kCheckpoint, unreadable(path, error.message()).hint(advice(error.value())));
+}
+
 }  // namespace
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code error;
-  return std::filesystem::exists(path, error);
+  const bool found = std::filesystem::exists(path, error);
+  check_known(path, error);
+  return found;
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    out.push_back(it->path());
+  check_known(folder, error);
+  return out;
 }
 
 void fail_unwritable(const std::string& what, int error) {

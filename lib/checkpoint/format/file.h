@@ -6,13 +6,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/diagnostic.h"
 
 namespace automodel::checkpoint {
 
-/// Whether the file or folder exists; false if this cannot be determined.
+/// Whether the file or folder exists. Throws Error (cannot-read) if the file system does not say: what it fails to find
+/// may be the newest checkpoint.
 bool is_there(const std::filesystem::path& path);
+/// What a folder holds; nothing if it does not exist. Throws Error (cannot-read) if it cannot be read to its end.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// A file open for reading. Failed reads throw Error (kCheckpoint, `cannot-read`) instead of raising a signal, as a
 /// mapping would if the file is truncated or a disk fails.

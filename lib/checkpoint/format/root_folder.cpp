@@ -61,12 +61,11 @@ std::optional<CheckpointName> parse_checkpoint_name(std::string_view text) {
 
 std::vector<ListedCheckpoint> list_checkpoints(const fs::path& root) {
   std::vector<ListedCheckpoint> out;
-  std::error_code error;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+  for (const auto& path : entries_of(root)) {
     std::error_code unreadable;
-    const auto name = parse_checkpoint_name(it->path().filename().native());
-    if (!name || !fs::is_directory(fs::symlink_status(it->path(), unreadable))) continue;
-    out.push_back({*name, it->path(), fs::is_regular_file(it->path() / kManifestName, unreadable)});
+    const auto name = parse_checkpoint_name(path.filename().native());
+    if (!name || !fs::is_directory(fs::symlink_status(path, unreadable))) continue;
+    out.push_back({*name, path, is_there(path / kManifestName)});
   }
   std::sort(out.begin(), out.end(), [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
     return std::tuple(a.name.step, a.name.epoch) < std::tuple(b.name.step, b.name.epoch);

@@ -34,7 +34,8 @@ struct ListedCheckpoint {
 inline constexpr const char* kLatest = "LATEST";
 inline constexpr const char* kLowestLoss = "LOWEST_VAL";
 
-/// All checkpoints in the folder, sorted by step, then epoch. None if the folder does not exist.
+/// All checkpoints in the folder, sorted by step, then epoch. None if the folder does not exist. Throws Error
+/// (cannot-read) if it cannot be read: a run that saw none would begin anew.
 std::vector<ListedCheckpoint> list_checkpoints(const std::filesystem::path& root);
 /// The target of LATEST if it is complete, else the complete checkpoint with the highest step, or an empty path.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& root);
