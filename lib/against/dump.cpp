@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file_text.h"
+#include "base/json_depth.h"
 #include "checkpoint/format/elements.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/tensor_file.h"
@@ -51,17 +52,19 @@ std::optional<Meta> read_meta(const fs::path& path, Diagnostics& problems) {
   constexpr const char* kExample = "write {\"loss\": 4.158}: the number that the trainer reported for this batch";
   const auto file = file_text(path, kMostMeta);
   if (!file.problem.empty()) return refuse(file.problem, kExample);
-  // Nested documents are not needed; the parser's depth is that of its input, of which there is little.
+  if (nesting_of(file.text) > kDeepestJson)
+    return refuse(fmt::format("this nests more than {} levels", kDeepestJson), kExample);
   const auto json = nlohmann::json::parse(file.text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return refuse("this is not a JSON object", kExample);
-  if (!json.contains("loss") || !json["loss"].is_number()) return refuse("there is no number 'loss'", kExample);
-  Meta out{.loss = json["loss"].get<double>()};
+  const auto loss = json.find("loss"), reduction = json.find("reduction");
+  if (loss == json.end() || !loss->is_number()) return refuse("there is no number 'loss'", kExample);
+  Meta out{.loss = loss->get<double>()};
   if (!std::isfinite(out.loss)) return refuse("'loss' is not finite", kExample);
-  const auto reduction = json.value("reduction", nlohmann::json("mean"));
-  if (reduction == "sum") out.reduction = Reduction::kSum;
-  if (reduction != "sum" && reduction != "mean")
-    return refuse(fmt::format("'reduction' is {}", printable(reduction.dump(-1, ' ', true), checkpoint::kMostShown)),
+  if (reduction == json.end() || *reduction == "mean") return out;
+  if (*reduction != "sum")
+    return refuse(fmt::format("'reduction' is {}", printable(reduction->dump(-1, ' ', true), checkpoint::kMostShown)),
                   "'mean' (over the label tokens of the batch; the default) or 'sum' (over them)");
+  out.reduction = Reduction::kSum;
   return out;
 }
 

@@ -135,6 +135,10 @@ TEST_CASE("a loss that cannot be compared is refused") {
            {R"({"loss": NaN})", "not a JSON object"},
            {R"({"loss": "4"})", "no number 'loss'"},
            {R"({"loss": 1, "reduction": "none"})", "'reduction' is \"none\""},
+           {R"({"loss": 1, "reduction": )" + std::string(32'000, '[') + std::string(32'000, ']') + "}",
+            "nests more than 100 levels"},
+           {R"({"loss": 1, "by": )" + std::string(100, '[') + std::string(100, ']') + "}",
+            "nests more than 100 levels"},
            {std::string(1 << 17, ' '), "bytes"}}) {
     Dumped dumped;
     dumped.meta = meta;
