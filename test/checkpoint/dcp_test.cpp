@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/dcp/foreign_run.h"
 #include "checkpoint/dcp/titan_names.h"
 #include "temporary_folder.h"
 
@@ -115,6 +116,28 @@ std::string record_of(const Part& part) {
               {"archive/data/0", floats(part.values)}});
 }
 
+std::string chunk(const Sizes& offsets, const Sizes& extent) {
+  return object("ChunkStorageMetadata", dict({text("offsets"), sizes(offsets), text("sizes"), sizes(extent)}));
+}
+std::string tensor_entry(const Sizes& shape, const std::string& chunks) {
+  return object("TensorStorageMetadata",
+                dict({text("properties"), object("TensorProperties", tuple({named("torch", "float32"), "N"})),
+                      text("size"), sizes(shape), text("chunks"), chunks}));
+}
+std::string storage_key(const std::string& name, const std::string& place) {
+  return object("MetadataIndex", dict({text("fqn"), name, text("offset"), place}));
+}
+std::string storage_info(const std::string& file, std::size_t offset, std::size_t length) {
+  return call("torch.distributed.checkpoint.filesystem", "_StorageInfo", {}) +
+         dict({text("relative_path"), text(file), text("offset"), number(static_cast<std::int64_t>(offset)),
+               text("length"), number(static_cast<std::int64_t>(length))}) +
+         "b";
+}
+std::string metadata(const std::vector<std::string>& entries, const std::vector<std::string>& storage) {
+  return pickle(object("Metadata", dict({text("state_dict_metadata"), dict(entries), text("planner_data"), "}",
+                                         text("storage_data"), dict(storage)})));
+}
+
 /// A whole folder; a value's record is given as it is.
 struct Source {
   std::vector<Tensor> tensors = {};
@@ -126,35 +149,25 @@ struct Source {
     std::string data;
     std::vector<std::string> entries, storage;
     const auto add = [&](const std::string& name, const std::string& place, const std::string& record) {
-      storage.push_back(object("MetadataIndex", dict({text("fqn"), text(name), text("offset"), place})));
-      storage.push_back(
-          call("torch.distributed.checkpoint.filesystem", "_StorageInfo", {}) +
-          dict({text("relative_path"), text(file), text("offset"), number(static_cast<std::int64_t>(data.size())),
-                text("length"), number(static_cast<std::int64_t>(record.size()))}) +
-          "b");
+      storage.push_back(storage_key(text(name), place));
+      storage.push_back(storage_info(file, data.size(), record.size()));
       data += record;
     };
     for (const auto& tensor : tensors) {
       std::vector<std::string> chunks;
       for (const auto& part : tensor.parts) {
-        chunks.push_back(object("ChunkStorageMetadata",
-                                dict({text("offsets"), sizes(part.offsets), text("sizes"), sizes(part.sizes)})));
+        chunks.push_back(chunk(part.offsets, part.sizes));
         add(tensor.name, sizes(part.offsets), record_of(part));
       }
       entries.push_back(text(tensor.name));
-      entries.push_back(
-          object("TensorStorageMetadata",
-                 dict({text("properties"), object("TensorProperties", tuple({named("torch", "float32"), "N"})),
-                       text("size"), sizes(tensor.shape), text("chunks"), list(chunks)})));
+      entries.push_back(tensor_entry(tensor.shape, list(chunks)));
     }
     for (const auto& [name, record] : values) {
       entries.push_back(text(name));
       entries.push_back(object("BytesStorageMetadata", "}"));
       add(name, "N", record);
     }
-    folder.write(".metadata",
-                 pickle(object("Metadata", dict({text("state_dict_metadata"), dict(entries), text("planner_data"), "}",
-                                                 text("storage_data"), dict(storage)}))));
+    folder.write(".metadata", metadata(entries, storage));
     if (damage) damage(data);
     folder.write("__0_0.distcp", data);
   }
@@ -384,4 +397,82 @@ TEST_CASE("Files elsewhere, cut off, or shared by several parts are refused") {
     text_of.replace(at + length.size(), 8, little(data.size(), 8));
   folder.write(".metadata", text_of);
   CHECK_THROWS_WITH(DcpFolder(folder.path()), Contains("its parts are together longer than it"));
+}
+
+TEST_CASE("A tensor without elements is no number") {
+  const TemporaryFolder folder;
+  folder.write(".metadata", metadata({text("step"), tensor_entry({0}, list({chunk({0}, {0})}))}, {}));
+  const DcpFolder read(folder.path());
+  REQUIRE(read.tensor("step") != nullptr);
+  CHECK_FALSE(read.number("step"));
+}
+
+TEST_CASE("Values that a pickle names again and again do not multiply") {
+  const auto remember = [](const std::string& value, int place) { return value + "q" + little(place, 1); };
+  const auto recall = [](int place) { return "h" + little(place, 1); };
+  // 60,000 parts without elements, of two tensors: one list.
+  std::string parts = remember(chunk({0}, {0}), 0);
+  for (int i = 1; i < 60'000; ++i) parts += recall(0);
+  const auto shared = remember(list({parts}), 1);
+  const std::vector<std::string> two = {text("a"), tensor_entry({0}, shared), text("b"), tensor_entry({0}, recall(1))};
+  CHECK_THAT(of_metadata(metadata(two, {})),
+             StartsWith("checkpoint-damaged: ") && Contains("more parts than there are records"));
+  CHECK(of_metadata(metadata({text("a"), tensor_entry({0}, shared)}, {})) == "read");
+  // A name of 4 KiB and one byte.
+  CHECK_THAT(of_metadata(metadata({text(std::string(4097, 'a')), tensor_entry({0}, "]")}, {})),
+             StartsWith("checkpoint-damaged: ") && Contains("a name of more than 4096 bytes"));
+  CHECK(of_metadata(metadata({text(std::string(4096, 'a')), tensor_entry({0}, "]")}, {})) == "read");
+  CHECK_THAT(of_metadata(metadata({}, {storage_key(text(std::string(4097, 'a')), "N"), storage_info("x", 0, 0)})),
+             Contains("a name of more than 4096 bytes"));
+  // One entry, and one record, time after time.
+  const auto entry = remember(text("a"), 0) + remember(tensor_entry({0}, "]"), 1);
+  CHECK_THAT(of_metadata(metadata({entry, recall(0), recall(1)}, {})),
+             StartsWith("checkpoint-damaged: ") && Contains("two entries of 'a'"));
+  const TemporaryFolder folder;
+  folder.write("x", "");
+  const auto record = remember(storage_key(text("a"), "N"), 0) + remember(storage_info("x", 0, 0), 1);
+  folder.write(".metadata", metadata({}, {record, recall(0), recall(1)}));
+  CHECK_THROWS_WITH(DcpFolder(folder.path()), Contains("two records of the same part of 'a'"));
+  // A state of 33 members, each of which a lookup would go through.
+  std::vector<std::string> members;
+  for (int i = 0; i < 33; ++i) {
+    members.push_back(text("m" + std::to_string(i)));
+    members.push_back("N");
+  }
+  CHECK_THAT(of_metadata(metadata({}, {object("MetadataIndex", dict(members)), storage_info("x", 0, 0)})),
+             StartsWith("checkpoint-damaged: ") && Contains("an object with more than 32 members"));
+}
+
+TEST_CASE("Only the parts that have something of a window are read") {
+  auto source = sound();
+  const TemporaryFolder folder;
+  source.tensors[0].parts[1].record = "no archive";
+  source.write(folder);
+  const DcpFolder read(folder.path());
+  const auto& tensor = *read.tensor("w");
+  CHECK(whole(tensor, 0, 8) == counted(0, 8));
+  CHECK(whole(tensor, 10, 2) == counted(10, 2));
+  CHECK_THROWS_WITH(whole(tensor, 7, 2), Contains("no whole zip archive"));
+}
+
+TEST_CASE("Offsets of shards are read, and refused if they nest deeper than a stack goes") {
+  const auto read = [](const std::string& offsets) -> std::string {
+    const std::string header = R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"w\":)" + offsets +
+                               R"(}"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder.path() / "model");
+    folder.write("model/shard-00001-model-00001-of-00001.safetensors",
+                 little(header.size(), 8) + header + std::string(8, '\0'));
+    try {
+      const ForeignCheckpoint source(folder.path());
+      return "read";
+    } catch (const Error& error) {
+      return error.problems().at(0).message;
+    }
+  };
+  CHECK(read("[0]") == "read");
+  CHECK(read(R"({\"saved_offsets\":[0]})") == "read");
+  CHECK_THAT(read("{}"), Contains("does not fit its tensors"));
+  CHECK_THAT(read("[0,0]"), Contains("does not fit its tensors"));
+  CHECK_THAT(read(std::string(400'000, '[') + std::string(400'000, ']')), Contains("is nested too deep"));
 }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMostCells = std::uint64_t{1} << 24U;  // 1,000 parts of rows and 16,000 of columns
 constexpr std::int64_t kReadAtOnce = std::int64_t{4} << 20U;   // bytes
+constexpr std::int64_t kRunsAtOnce = std::int64_t{1} << 16U;
 
 [[noreturn]] void fail_chunks(const ChunkedTensor& tensor, const std::string& where, const std::string& what) {
   throw Error(
@@ -114,6 +115,15 @@ void for_each_run(const ChunkedTensor& tensor, std::int64_t first, std::int64_t 
   for (const auto& chunk : tensor.chunks) {
     const auto elements = product(chunk.sizes);
     if (elements == 0) continue;
+    // Of a tensor that joins many experts, one is asked for at a time: most parts have nothing of it.
+    if (!order) {
+      std::int64_t begin = 0, last = 0;
+      for (std::size_t d = 0; d < dimensions; ++d) {
+        begin = begin * tensor.shape[d] + chunk.offsets[d];
+        last = last * tensor.shape[d] + chunk.offsets[d] + chunk.sizes[d] - 1;
+      }
+      if (begin >= first + count || last < first) continue;
+    }
     auto place = chunk.part;
     if (chunk.archived) {
       const Archive archive(chunk.part);
@@ -130,28 +140,38 @@ void for_each_run(const ChunkedTensor& tensor, std::int64_t first, std::int64_t 
     std::vector<std::int64_t> outer(chunk.sizes.begin(), chunk.sizes.begin() + static_cast<std::ptrdiff_t>(inner));
     std::vector<std::int64_t> index(inner);
     const auto runs = elements / run;
-    const auto at_once = std::max<std::int64_t>(1, kReadAtOnce / (run * size));  // runs
+    const auto at_once = std::clamp<std::int64_t>(kReadAtOnce / (run * size), 1, kRunsAtOnce);
+    std::vector<std::int64_t> starts;
     for (std::int64_t done = 0; done < runs; done += at_once) {
       const auto some = std::min(at_once, runs - done);
+      starts.clear();
+      for (std::int64_t i = 0; i < some; ++i) {
+        std::int64_t element = 0;
+        for (std::size_t d = 0; d < dimensions; ++d) {
+          auto at = chunk.offsets[d] + (d < inner ? index[d] : 0);
+          if (d == 0 && order) at = order(at);
+          element = element * tensor.shape[d] + at;
+        }
+        starts.push_back(element);
+        advance(index, outer);
+      }
       // A single run may itself be longer than what is read at once.
       for (std::int64_t part = 0; part < run; part += kReadAtOnce / size) {
         const auto length = some > 1 ? run : std::min(run - part, kReadAtOnce / size);
+        if (std::ranges::none_of(starts, [&](std::int64_t element) {
+              return element + part < first + count && element + part + length > first;
+            }))
+          continue;
         buffer.resize(static_cast<std::size_t>(some * length * size));
         place.file->read(place.begin + static_cast<std::uint64_t>((done * run + part) * size), buffer.data(),
                          buffer.size());
         for (std::int64_t i = 0; i < some; ++i) {
-          std::int64_t element = 0;
-          for (std::size_t d = 0; d < dimensions; ++d) {
-            auto at = chunk.offsets[d] + (d < inner ? index[d] : 0);
-            if (d == 0 && order) at = order(at);
-            element = element * tensor.shape[d] + at;
-          }
+          const auto element = starts[static_cast<std::size_t>(i)];
           const auto begin = std::max(element + part, first), end = std::min(element + part + length, first + count);
           if (begin < end)
             write(begin - first, std::string_view(buffer).substr(
                                      static_cast<std::size_t>((i * length + begin - element - part) * size),
                                      static_cast<std::size_t>((end - begin) * size)));
-          if (part + length >= run) advance(index, outer);
         }
       }
     }

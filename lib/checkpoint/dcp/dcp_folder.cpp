@@ -19,8 +19,15 @@ std::string shown(std::string_view name) {
   return printable(name, kMostShown);
 }
 
-std::string key_of(std::string_view name, const std::vector<std::int64_t>& offsets) {
-  return fmt::format("{}\n{}", name, fmt::join(offsets, ","));
+// A pickle can name one value any number of times for two bytes each, so that what is made of it is counted here.
+constexpr std::size_t kLongestName = 4096;    // bytes; transformers' longest have about 100
+constexpr std::size_t kMoreChunks = 100'000;  // parts without a record, which hold no elements
+
+std::string_view name_in(const Pickle& pickle, const Node* node) {
+  if (node == nullptr || node->kind != Kind::kText) fail_dcp_file(pickle.where(), "an entry without a name");
+  if (node->text.size() > kLongestName)
+    fail_dcp_file(pickle.where(), fmt::format("a name of more than {} bytes", kLongestName));
+  return node->text;
 }
 
 bool is(const Node* node, PickleClass wanted) {
@@ -75,25 +82,29 @@ void DcpFolder::read_storage(const Pickle& pickle, const Node& root) {
   for (std::size_t i = 0; i + 1 < storage->items.size(); i += 2) {
     const auto& index = pickle.at(storage->items[i]);
     const auto& info = pickle.at(storage->items[i + 1]);
-    const auto* name = is(&index, PickleClass::kIndex) ? pickle.member(index, "fqn") : nullptr;
+    const auto name = name_in(pickle, is(&index, PickleClass::kIndex) ? pickle.member(index, "fqn") : nullptr);
     const auto* place = is(&info, PickleClass::kStorageInfo) ? pickle.member(info, "relative_path") : nullptr;
-    if (name == nullptr || name->kind != Kind::kText || place == nullptr || place->kind != Kind::kText)
-      fail_dcp_file(pickle.where(), "a part without a name or a file");
+    if (place == nullptr || place->kind != Kind::kText) fail_dcp_file(pickle.where(), "a part without a file");
     if (const auto* changed = pickle.member(info, "transform_descriptors");
         changed != nullptr && changed->kind != Kind::kNone && !changed->items.empty())
-      fail_dcp_file(pickle.where(), fmt::format("'{}' is compressed or otherwise transformed", shown(name->text)));
+      fail_dcp_file(pickle.where(), fmt::format("'{}' is compressed or otherwise transformed", shown(name)));
     const auto& in = file(pickle, place->text);
     const FilePart part{&in, whole(pickle, info, "offset"), whole(pickle, info, "length")};
     if (part.begin > in.size() || part.size > in.size() - part.begin)
       fail_dcp_file(in.path().native(), fmt::format("it ends at {}, before a part of '{}' at {} of {} bytes", in.size(),
-                                                    shown(name->text), part.begin, part.size));
+                                                    shown(name), part.begin, part.size));
     // Parts that share bytes would let a small file ask for a large checkpoint.
     if ((used[&in] += part.size) > in.size())
       fail_dcp_file(in.path().native(), "its parts are together longer than it");
-    parts_[key_of(name->text, sizes(pickle, index, "offset").value_or(std::vector<std::int64_t>{}))] = part;
+    auto at = parts_.find(name);
+    if (at == parts_.end()) at = parts_.try_emplace(std::string(name)).first;
+    if (!at->second.emplace(sizes(pickle, index, "offset").value_or(std::vector<std::int64_t>{}), part).second)
+      fail_dcp_file(pickle.where(), fmt::format("two records of the same part of '{}'", shown(name)));
+    ++most_chunks_;
     // __RANK_NUMBER.distcp
     ranks.insert(std::string(place->text.substr(0, place->text.rfind('_'))));
   }
+  most_chunks_ += kMoreChunks;
   if (!ranks.empty()) ranks_ = static_cast<int>(ranks.size());
 }
 
@@ -104,17 +115,20 @@ void DcpFolder::read_entries(const Pickle& pickle, const Node& root) {
   for (std::size_t i = 0; i + 1 < entries->items.size(); i += 2) {
     const auto& key = pickle.at(entries->items[i]);
     const auto& entry = pickle.at(entries->items[i + 1]);
-    if (key.kind != Kind::kText) fail_dcp_file(pickle.where(), "an entry without a name");
-    const std::string name(key.text);
+    const std::string name(name_in(pickle, &key));
+    if (tensors_.contains(name) || values_.contains(name))
+      fail_dcp_file(pickle.where(), fmt::format("two entries of '{}'", shown(name)));
+    const auto parts = parts_.find(name);
     const auto part_of = [&](const std::vector<std::int64_t>& offsets) {
-      const auto found = parts_.find(key_of(name, offsets));
-      if (found == parts_.end())
+      const auto none = parts == parts_.end();
+      const auto part = none ? decltype(parts->second.end()){} : parts->second.find(offsets);
+      if (none || part == parts->second.end())
         throw Error(ExitCode::kCheckpoint, Diagnostic{"checkpoint-damaged"}
                                                .says("'{}': no file has the part of '{}' at [{}]", pickle.where(),
                                                      shown(name), fmt::join(offsets, ", "))
                                                .hint("copy the whole folder again")
                                                .at({pickle.where(), 0, 0}));
-      return found->second;
+      return part->second;
     };
     if (is(&entry, PickleClass::kBytesEntry)) {
       values_[name] = part_of({});
@@ -133,6 +147,9 @@ void DcpFolder::read_entries(const Pickle& pickle, const Node& root) {
       fail_dcp_file(pickle.where(), fmt::format("'{}' has no dtype", shown(name)));
     tensor.type = type->type;
     tensor.shape = *shape;
+    if (chunks->items.size() > most_chunks_)
+      fail_dcp_file(pickle.where(), "its tensors have more parts than there are records");
+    most_chunks_ -= chunks->items.size();
     for (const auto item : chunks->items) {
       const auto& chunk = pickle.at(item);
       const auto offsets = is(&chunk, PickleClass::kChunk) ? sizes(pickle, chunk, "offsets") : std::nullopt;
@@ -165,7 +182,8 @@ const ChunkedTensor* DcpFolder::tensor(const std::string& name) const {
 std::optional<double> DcpFolder::number(const std::string& name) const {
   if (const auto found = values_.find(name); found != values_.end()) return Archive(found->second).number();
   const auto* tensor = this->tensor(name);
-  if (tensor == nullptr || tensor->chunks.size() != 1) return std::nullopt;
+  // A tensor without elements has no record.
+  if (tensor == nullptr || tensor->chunks.size() != 1 || tensor->chunks[0].part.file == nullptr) return std::nullopt;
   return Archive(tensor->chunks[0].part).number();
 }
 

@@ -39,7 +39,8 @@ class DcpFolder {
 
   std::filesystem::path path_;
   std::map<std::string, std::unique_ptr<InputFile>, std::less<>> files_ = {};
-  std::map<std::string, FilePart> parts_ = {};  ///< by name and offsets
+  std::map<std::string, std::map<std::vector<std::int64_t>, FilePart>, std::less<>> parts_ = {};  ///< by offsets
+  std::size_t most_chunks_ = 0;  ///< that may still be described
   std::map<std::string, ChunkedTensor> tensors_ = {};
   std::map<std::string, FilePart> values_ = {};
   int ranks_ = 1;

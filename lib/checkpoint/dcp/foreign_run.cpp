@@ -10,6 +10,7 @@
 
 #include "arch/modules.h"
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "checkpoint/dcp/titan_names.h"
 #include "checkpoint/format/tensor_file.h"
 
@@ -117,13 +118,19 @@ void ForeignCheckpoint::read_shards(const fs::path& folder) {
     const auto& header = file->header();
     nlohmann::json offsets;
     for (const auto& [key, text] : header.metadata)
-      if (key == "DCP_SHARDING_INFO") offsets = nlohmann::json::parse(text, nullptr, false);
+      if (key == "DCP_SHARDING_INFO") {
+        if (nesting_of(text) > kDeepestJson) fail_dcp_file(path.native(), "its DCP_SHARDING_INFO is nested too deep");
+        offsets = nlohmann::json::parse(text, nullptr, false);
+      }
     if (!offsets.is_null() && !offsets.is_object()) fail_dcp_file(path.native(), "its DCP_SHARDING_INFO is not JSON");
     for (const auto& info : header.tensors) {
       Chunk chunk{.offsets = std::vector<std::int64_t>(info.shape.size()), .sizes = info.shape};
       chunk.part = {shards_.back().get(), header.data_begin + info.begin, info.bytes()};
       if (const auto found = offsets.find(info.name); found != offsets.end()) {
-        const auto& saved = found->is_object() ? found->value("saved_offsets", nlohmann::json()) : *found;
+        const auto member = found->is_object() ? found->find("saved_offsets") : found;
+        if (found->is_object() && member == found->end())
+          fail_dcp_file(path.native(), "its DCP_SHARDING_INFO does not fit its tensors");
+        const auto& saved = *member;
         const bool fits = saved.is_array() && saved.size() == info.shape.size() &&
                           std::all_of(saved.begin(), saved.end(), [](const auto& each) {
                             return each.is_number_unsigned() && each.template get<std::uint64_t>() < (1ULL << 62U);

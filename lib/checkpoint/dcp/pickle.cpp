@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostMarks = 64;         // tuples and batches of items that are open at once: 6 in practice
 constexpr std::size_t kMostOpen = 100'000;     // values on the stack: batches have 1,000 items
+constexpr std::size_t kMostMembers = 32;       // of an object's state: a lookup goes through all; 6 in practice
 constexpr std::size_t kMostNodes = 8'000'000;  // 600 MB; in practice one per 18 bytes
 
 struct KnownClass {
@@ -310,7 +311,11 @@ const Pickle::Node* Pickle::find(const Node& node, std::string_view key) const {
 }
 
 const Pickle::Node* Pickle::member(const Node& object, std::string_view key) const {
-  return object.kind == Kind::kObject && object.state != kAbsent ? find(nodes_[object.state], key) : nullptr;
+  if (object.kind != Kind::kObject || object.state == kAbsent) return nullptr;
+  const auto& state = nodes_[object.state];
+  if (state.items.size() > 2 * kMostMembers)
+    fail_dcp_file(where_, fmt::format("an object with more than {} members", kMostMembers));
+  return find(state, key);
 }
 
 }  // namespace automodel::checkpoint

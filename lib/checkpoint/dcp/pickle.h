@@ -60,7 +60,7 @@ class Pickle {
   const std::string& where() const { return where_; }
   /// The value of a text key of a dict; null if there is none, or `node` is no dict.
   const Node* find(const Node& node, std::string_view key) const;
-  /// The member of an object's state.
+  /// The member of an object's state. Throws Error (checkpoint-damaged): a state of more than 32 members.
   const Node* member(const Node& object, std::string_view key) const;
 
  private:
