@@ -168,10 +168,15 @@ std::optional<Finding> explain_by_rounding(const Evidence& evidence, const std::
                                     : ", without a pattern: sums or activations were kept in 16 bits")};
 }
 
-Finding find(const Evidence& evidence, Laboratory& laboratory, const std::vector<Likeness>& likenesses) {
+bool all_equal(const std::vector<TensorState>& states) {
+  return std::ranges::all_of(states, [](const auto& one) { return one.state == State::kEqual; });
+}
+
+/// `alike`: each tensor is equal by itself, and differs in `each` for a common factor at most.
+Finding find(const Evidence& evidence, Laboratory& laboratory, const std::vector<Likeness>& likenesses,
+             const std::vector<TensorState>& each, bool alike) {
   const bool losses = relative(evidence.their_loss, evidence.our_loss) <= evidence.tolerance.of_loss();
-  const auto each = states(evidence);
-  const bool gradients = std::ranges::all_of(each, [](const auto& one) { return one.state == State::kEqual; });
+  const bool gradients = all_equal(each);
   if (gradients && losses)
     return {.id = FindingId::kEqual,
             .text = fmt::format("loss and the gradients of {} tensors are equal within {:.1e}", evidence.pairs.size(),
@@ -180,12 +185,13 @@ Finding find(const Evidence& evidence, Laboratory& laboratory, const std::vector
     if (auto found = explain_loss_alone(evidence)) return *found;
     return {.text = described(evidence, each, likenesses)};
   }
-  if (auto found = explain_by_factor(evidence)) return *found;
-  if (auto found = explain_by_rows(evidence)) return *found;
+  const bool whole = std::ranges::all_of(each, [&](const auto& one) { return one.factor == each[0].factor; });
+  if (auto found = alike && !whole ? std::nullopt : explain_by_factor(evidence)) return *found;
+  if (auto found = alike ? std::nullopt : explain_by_rows(evidence)) return *found;
   if (auto found = explain_by_tensors(evidence, each, laboratory)) return *found;
   if (auto found = explain_by_kind(evidence, each)) return *found;
-  if (auto found = explain_by_labels(evidence, laboratory)) return *found;
-  if (auto found = explain_by_rounding(evidence, likenesses)) return *found;
+  if (auto found = alike ? std::nullopt : explain_by_labels(evidence, laboratory)) return *found;
+  if (auto found = alike ? std::nullopt : explain_by_rounding(evidence, likenesses)) return *found;
   return {.text = described(evidence, each, likenesses)};
 }
 
@@ -203,9 +209,10 @@ Comparison compare(const Evidence& evidence, Laboratory& laboratory) {
   Comparison out{.their_loss = evidence.their_loss, .our_loss = evidence.our_loss, .tolerance = evidence.tolerance};
   out.likenesses = likenesses(evidence);
   for (const auto& pair : evidence.pairs) out.names.push_back(pair.name);
-  out.finding = find(evidence, laboratory, out.likenesses);
-  if (out.equal()) return out;
-  const auto each = states(evidence);
+  auto each = states(evidence);
+  const bool alike = all_equal(each);
+  if (alike) mark_factors(evidence, each);
+  out.finding = find(evidence, laboratory, out.likenesses, each, alike);
   for (std::size_t i = 0; i < each.size(); ++i)
     if (each[i].state != State::kEqual) out.finding.tensors.push_back(out.names[i]);
   return out;
@@ -232,7 +239,8 @@ std::string to_text(const Comparison& comparison) {
                            printable_lines(comparison.finding.text),
                            comparison.equal()
                                ? ""
-                               : fmt::format("(allowed: {:.1e} relative difference)\n", comparison.tolerance.relative));
+                               : fmt::format("(allowed: {:.1e} relative difference, {:.1e} of a common factor)\n",
+                                             comparison.tolerance.relative, comparison.tolerance.of_sums()));
 }
 
 std::string to_json(const Comparison& comparison) {

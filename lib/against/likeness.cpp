@@ -12,7 +12,7 @@ Tolerance tolerance_for(checkpoint::ElementType type, int layers, std::int64_t l
   const double carried = 12, moved = experts && checkpoint::bits_of(type) == 16 ? 4 : 1;
   const double sums =
       type == checkpoint::ElementType::kF64 ? 0 : std::ldexp(std::sqrt(static_cast<double>(longest)), -24);
-  return {.relative = carried * (moved * roundoff(type) * std::sqrt(layers + 1.0) + sums)};
+  return {.relative = std::min(kMostRelative, carried * (moved * roundoff(type) * std::sqrt(layers + 1.0) + sums))};
 }
 
 void Products::add(std::span<const double> a, std::span<const double> b) {

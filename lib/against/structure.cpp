@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -314,6 +315,71 @@ std::vector<TensorState> states(const Evidence& evidence) {
   for (std::size_t i = 0; i < evidence.pairs.size(); ++i)
     out.push_back(state_of(evidence.pairs[i], likeness[i].relative_difference, least, evidence.tolerance.relative));
   return out;
+}
+
+namespace {
+
+/// A group of tensors: the factor that brings ours nearest to theirs.
+struct Group {
+  Members which = {};
+  double factor = 1;
+  bool differs = false;  ///< by more than the tolerance of sums
+};
+
+/// Groups by what `key` says; negative: of no group. `right`: factors of ours by tensor; `products` by tensor too.
+std::vector<Group> groups(const Evidence& evidence, const std::vector<Products>& products, const Values& right,
+                          const std::function<int(const Pair&)>& key) {
+  std::map<int, std::pair<Group, Products>> sums;
+  double whole = 0;
+  for (std::size_t i = 0; i < evidence.pairs.size(); ++i) {
+    const auto& pair = evidence.pairs[i];
+    whole += products[i].ours;
+    if (key(pair) < 0) continue;
+    auto& [group, sum] = sums[key(pair)];
+    group.which.push_back(i);
+    sum.both += right[i] * products[i].both;
+    sum.ours += right[i] * right[i] * products[i].ours;
+  }
+  const double least = evidence.tolerance.floor * std::sqrt(whole);
+  std::vector<Group> out;
+  for (auto& [number, each] : sums) {
+    auto& [group, sum] = each;
+    const double ours = std::sqrt(sum.ours);
+    if (ours > 0) group.factor = sum.both / sum.ours;
+    group.differs = std::abs(group.factor - 1) * ours > evidence.tolerance.of_sums() * std::max(ours, least);
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+}  // namespace
+
+void mark_factors(const Evidence& evidence, std::vector<TensorState>& states) {
+  using Key = std::function<int(const Pair&)>;
+  // From the simplest: everything, layers, kinds of weights.
+  const std::vector<Key> keys = {[](const Pair&) { return 0; }, [](const Pair& pair) { return pair.layer; },
+                                 [](const Pair& pair) { return static_cast<int>(pair.role); }};
+  std::vector<Products> products(states.size());
+  for (std::size_t i = 0; i < states.size(); ++i) products[i].add(evidence.pairs[i].theirs, evidence.pairs[i].ours);
+  const Values one(states.size(), 1.0);
+  const auto differs = [](const Group& group) { return group.differs; };
+  const auto explains = [&](const std::vector<Group>& found) {
+    Values right = one;
+    for (const auto& group : found)
+      for (const auto i : group.which) right[i] = group.differs ? group.factor : 1;
+    return std::ranges::none_of(
+        keys, [&](const Key& key) { return std::ranges::any_of(groups(evidence, products, right, key), differs); });
+  };
+  std::vector<Group> chosen;
+  for (const auto& key : keys) {
+    auto found = groups(evidence, products, one, key);
+    if (std::ranges::none_of(found, differs)) continue;
+    chosen = std::move(found);  // the last, of single kinds, if none explains all
+    if (explains(chosen)) break;
+  }
+  for (const auto& group : chosen)
+    for (const auto i : group.which)
+      if (group.differs) states[i] = {.state = State::kScaled, .factor = group.factor};
 }
 
 std::optional<Finding> explain_by_tensors(const Evidence& evidence, const std::vector<TensorState>& states,

@@ -27,6 +27,10 @@ struct TensorState {
 /// By tensor.
 std::vector<TensorState> states(const Evidence& evidence);
 
+/// Where each tensor is equal by itself: marks as scaled all tensors, those of layers, or those of kinds, whose common
+/// factor differs from 1 by more than Tolerance::of_sums(). Wide tolerances of single tensors would hide it.
+void mark_factors(const Evidence& evidence, std::vector<TensorState>& states);
+
 /// Layers, a layer's factor, a shard, or a tied weight; empty if none of them predicts the dump.
 std::optional<Finding> explain_by_tensors(const Evidence& evidence, const std::vector<TensorState>& states,
                                           Laboratory& laboratory);

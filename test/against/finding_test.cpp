@@ -171,6 +171,57 @@ TEST_CASE("a factor of everything is named after the count that it equals") {
     }
 }
 
+TEST_CASE("a factor that no single tensor shows is seen in sums") {
+  for (const auto type : kTypes)
+    for (const double by : {-0.9, -0.3, -0.05, 0.05, 0.3, 0.9}) {  // of the tolerance of a tensor; sums have an eighth
+      const auto check = [&](FindingId id, const std::string& words, const auto& which) {
+        Model model(4, {10, 20}, type);
+        const double factor = 1 + by * model.evidence().tolerance.relative;
+        std::size_t changed = 0;
+        for (const auto& pair : model.evidence().pairs) changed += which(pair) ? 1 : 0;
+        model.scale(factor, which);
+        const auto found = model.found();
+        INFO(by << ": " << found.text);
+        if (std::abs(by) < 0.1) {
+          CHECK(found.id == FindingId::kEqual);
+          CHECK(found.tensors.empty());
+          return;
+        }
+        CHECK(found.id == id);
+        CHECK(found.text.find(words) != std::string::npos);
+        CHECK(found.tensors.size() == changed);
+        REQUIRE(found.factor);
+        CHECK(*found.factor == Approx(factor).epsilon(model.evidence().tolerance.of_sums()));
+      };
+      check(FindingId::kConstantFactor, "every gradient is", [](const Pair&) { return true; });
+      check(FindingId::kLayerFactor, "layer 2", [](const Pair& pair) { return pair.layer == 2; });
+      check(FindingId::kKindOfWeight, "experts alone", [](const Pair& pair) { return pair.role == Role::kExpert; });
+      check(FindingId::kKindOfWeight, "norm weights alone", [](const Pair& pair) { return pair.role == Role::kNorm; });
+    }
+  Model mixed(4, {10, 20}, ElementType::kBF16);  // layers and kinds at once have no simple cause, and are not equal
+  mixed.scale(1.05, [](const Pair& pair) { return pair.layer == 2; });
+  mixed.scale(0.95, [](const Pair& pair) { return pair.role == Role::kAttention; });
+  CHECK(mixed.found().id != FindingId::kEqual);
+}
+
+TEST_CASE("the tolerance of deep models in 16 bits hides no lost gradients and no loss of another step") {
+  const auto deep = tolerance_for(ElementType::kBF16, 28, 4096, true);
+  CHECK(deep.relative == 0.3);
+  CHECK(deep.of_loss() == 5e-3);
+  for (const double factor : {0.01, 0.75, 1.25}) {
+    Model model(2, {10, 20}, ElementType::kBF16);
+    model.evidence().tolerance = deep;
+    model.scale(factor);
+    const auto found = model.found();
+    INFO(found.text);
+    CHECK(found.id == FindingId::kConstantFactor);
+  }
+  Model loss(2, {10, 20}, ElementType::kBF16);
+  loss.evidence().tolerance = deep;
+  loss.evidence().their_loss *= 1.006;
+  CHECK(loss.found().id != FindingId::kEqual);
+}
+
 TEST_CASE("a factor that is a norm for clipping is said to be one") {
   Model model(2, {10, 20});
   model.scale(100);

@@ -137,6 +137,13 @@ TEST_CASE("what a right step becomes by losing layers or shards is found, under 
   for (auto& [name, tensor] : rounded.gradients) tensor.type = checkpoint::ElementType::kBF16;
   rounded.write();
   CHECK(rounded.compared(0)["finding"]["id"] == "equal");
+  for (auto& [name, tensor] : rounded.gradients)  // each tensor is within bfloat16's tolerance, all together are not
+    for (auto& value : tensor.values) value *= 0.95;
+  rounded.write();
+  found = rounded.compared(3);
+  CHECK(found["finding"]["id"] == "constant-factor");
+  CHECK(found["finding"]["factor"].get<double>() == Approx(0.95).epsilon(0.005));
+  CHECK(found["finding"]["tensors"].size() == rounded.gradients.size());
 }
 
 TEST_CASE("the tolerance decides what is equal, and text says what JSON does") {
