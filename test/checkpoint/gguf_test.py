@@ -219,6 +219,76 @@ def check_file(name, config, arch, splitting, values, path, kind):
             sys.exit(f"{name}: {factors}")
 
 
+def check_tokenizers(top):
+    """What llama.cpp does not do is refused by name; the rest is written."""
+    part = {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    bos, eos = ({"SpecialToken": {"id": id, "type_id": 0}} for id in ("<s>", "</s>"))
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+
+    def sequence(*parts):
+        return {"type": "Sequence", "pretokenizers": list(parts)}
+
+    def around(*items):
+        return {"type": "TemplateProcessing", "single": list(items), "pair": [], "special_tokens": {}}
+
+    def splitting(change):
+        def changed(tokenizer):
+            change(tokenizer["pre_tokenizer"]["pretokenizers"])
+        return changed
+
+    def of(key, value):
+        return lambda tokenizer: tokenizer.update({key: value})
+
+    deep = "[" * 200000 + "]" * 200000
+    for name, change, wanted in (
+            ("qwen2", of("pre_tokenizer", {**level, "use_regex": True}), {"tokenizer.ggml.pre": "gpt-2"}),
+            ("qwen2", of("pre_tokenizer", {**level, "use_regex": True, "add_prefix_space": True}), "add_prefix_space"),
+            ("qwen2", of("pre_tokenizer", level), "ByteLevel without use_regex"),
+            ("qwen2", of("pre_tokenizer", sequence({"type": "Digits"}, {**level, "use_regex": True})),
+             "split by Digits, ByteLevel"),
+            ("qwen2", splitting(lambda parts: parts.insert(0, part)), "split by Split, Split, ByteLevel"),
+            ("qwen2", splitting(lambda parts: parts[0].update(behavior="Removed")), "not Isolated, or inverted"),
+            ("qwen2", splitting(lambda parts: parts[0].update(invert=True)), "not Isolated, or inverted"),
+            ("qwen2", splitting(lambda parts: parts[1].update(use_regex=True)), "use_regex after a Split"),
+            ("qwen2", splitting(lambda parts: parts[1].update(add_prefix_space=True)), "add_prefix_space"),
+            ("qwen2", of("normalizer", {"type": "Lowercase"}), "the normalizer Lowercase"),
+            ("llama2", of("normalizer", {"type": "Prepend", "prepend": "_"}), "the normalizer Prepend"),
+            ("llama2", of("pre_tokenizer", {"type": "Whitespace"}), "split by Whitespace"),
+            ("llama2", of("post_processor", around(bos, text, eos)),
+             {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}),
+            ("llama2", of("post_processor", around(text, eos)),
+             {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": True}),
+            ("llama2", of("post_processor", around(text)),
+             {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": False}),
+            ("llama2", of("post_processor", around(eos, text)), "'</s>' before a text"),
+            ("llama2", of("post_processor", around(bos, bos, text)), "'<s>' before a text"),
+            ("llama2", of("post_processor", around(text, bos)), "'<s>' after a text"),
+            ("llama2", of("post_processor", around(bos)), "without the text"),
+            ("llama2", of("post_processor", {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]}),
+             "the post_processor BertProcessing"),
+            ("llama2", of("post_processor", deep), "nests more than 100 levels"),
+            ("llama2", {"chat_template": [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]},
+             {"tokenizer.chat_template": "D"}),
+            ("llama2", {"chat_template": [{"name": "tools", "template": "T"}]}, "none that is named default"),
+            ("llama2", {"chat_template": deep}, "nests more than 100 levels")):
+        folder, file = top / name, "tokenizer_config.json" if isinstance(change, dict) else "tokenizer.json"
+        before = (folder / file).read_text()
+        value = json.loads(before)
+        value.update(change) if isinstance(change, dict) else change(value)
+        (folder / file).write_text(json.dumps(value).replace(f'"{deep}"', deep))
+        refused = isinstance(wanted, str)
+        said = run("checkpoint", "export", str(folder), str(top / "x.gguf"), "--gguf", code=2 if refused else 0).stderr
+        (folder / file).write_text(before)
+        if refused and not (wanted in said and "bad-tokenizer" in said):
+            sys.exit(f"{wanted}: {said}")
+        if not refused:
+            keys = Reader(top / "x.gguf").keys
+            (top / "x.gguf").unlink()
+            if any(keys.get(key) != each for key, each in wanted.items()):
+                sys.exit(f"{wanted}: {keys}")
+
+
 def compare_with_llama_cpp(name, folder, path):
     import xllamacpp
     prompt = "Every token counts, and so do 123 numbers"
@@ -271,6 +341,12 @@ def main():
             error = run("checkpoint", "export", str(top / "mistral"), str(top / "x.gguf"), "--gguf", code=2).stderr
             if said not in error or "unsupported-model" not in error:
                 sys.exit(error)
+        config = {**BASE, **MODELS["qwen2"][0], "rope_parameters": LLAMA3}
+        (top / "mistral" / "config.json").write_text(json.dumps(config))
+        error = run("checkpoint", "export", str(top / "mistral"), str(top / "x.gguf"), "--gguf", code=2).stderr
+        if "rope_type llama3 of a model of type 'qwen2'" not in error:
+            sys.exit(error)
+        check_tokenizers(top)
         shutil.copy(TOKENIZERS / "bert" / "tokenizer.json", top / "qwen2" / "tokenizer.json")
         error = run("checkpoint", "export", str(top / "qwen2"), str(top / "x.gguf"), "--gguf", code=2).stderr
         if "bad-tokenizer" not in error:

@@ -80,6 +80,9 @@ void check_settings(const arch::ModelSpec& spec, const GgufFamily& family) {
   if (rope.interleaved || spec.sliding_rope || !spec.rope_layers.empty()) refuse("how its layers rotate");
   const bool known =
       rope.kind == RopeKind::kDefault || rope.kind == RopeKind::kLinear || rope.kind == RopeKind::kLlama3;
+  // Its factors are a tensor, rope_freqs.weight, which llama.cpp reads for this architecture alone.
+  if (rope.kind == RopeKind::kLlama3 && family.architecture != "llama")
+    refuse(fmt::format("rope_type llama3 of a model of type '{}'", spec.model_type));
   if (!known) refuse(fmt::format("rope_type {} as transformers computes it", arch::name_of(rope.kind)));
   for (int layer = 0; layer < spec.layers; ++layer)
     if (spec.slides(layer) && spec.sliding_window < spec.max_positions) refuse("that its layers slide over a window");
