@@ -109,7 +109,6 @@ class BatchReader {
     if (problems_.size() > before) return std::nullopt;
     check_values(out);
     if (problems_.size() > before) return std::nullopt;
-    if (std::ranges::find(out.mask, 0) == out.mask.end()) out.mask.clear();
     return out;
   }
 

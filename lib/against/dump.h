@@ -23,7 +23,7 @@ struct DumpedBatch {
   std::int64_t rows = 0, tokens = 0;
   std::vector<std::int64_t> ids = {};
   std::vector<std::int64_t> labels = {};     ///< under their own token; kIgnored where they are not counted
-  std::vector<std::int64_t> mask = {};       ///< 1 or 0; empty: all 1
+  std::vector<std::int64_t> mask = {};       ///< 1 or 0; empty: none was given
   std::vector<std::int64_t> positions = {};  ///< empty: 0, 1, 2, ... in each row
 
   bool real(std::int64_t index) const { return mask.empty() || mask[static_cast<std::size_t>(index)] != 0; }

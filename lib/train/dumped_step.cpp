@@ -135,15 +135,15 @@ class DumpedStep::Computation {
 
 namespace {
 
-/// Rows [first, first + rows) of a batch. As transformers, positions that begin anew separate documents where there is
-/// no mask.
+/// Rows [first, first + rows) of a batch. As transformers, positions that begin anew separate documents where no mask
+/// is given, be it of ones.
 data::Batch batch_of(const against::DumpedBatch& batch, std::int64_t first, std::int64_t rows,
                      const std::vector<std::int64_t>& targets) {
   std::vector<data::Sample> samples;
   for (std::int64_t row = first; row < first + rows; ++row) {
     auto& sample = samples.emplace_back();
     std::int32_t document = 1;
-    bool apart = !batch.mask.empty();
+    bool apart = false;
     for (std::int64_t t = 0; t < batch.tokens; ++t) {
       const auto at = static_cast<std::size_t>(row * batch.tokens + t);
       sample.input_ids.push_back(static_cast<std::int32_t>(batch.ids[at]));
@@ -155,6 +155,7 @@ data::Batch batch_of(const against::DumpedBatch& batch, std::int64_t first, std:
         apart = true;
       }
       sample.segments.push_back(batch.real(row * batch.tokens + t) ? document : 0);
+      apart = apart || sample.segments.back() == 0;
     }
     if (!apart) sample.segments.clear();
   }

@@ -160,6 +160,15 @@ TEST_CASE("gradients of another model, incomplete or sharded, are refused") {
   });
 }
 
+TEST_CASE("a mask of ones is kept: it says that positions do not separate documents") {
+  Dumped dumped;
+  dumped.batch["attention_mask"] = test::numbers({2, 3}, {1, 1, 1, 1, 1, 1});
+  const auto dump = dumped.open();
+  REQUIRE(dump);
+  CHECK(dump->batch().mask == std::vector<std::int64_t>(6, 1));
+  CHECK(dump->batch().real_tokens() == 6);
+}
+
 TEST_CASE("a gradient that is not finite is named with its element") {
   Dumped dumped;
   dumped.gradients["model.norm.weight"].values[3] = std::numeric_limits<double>::quiet_NaN();

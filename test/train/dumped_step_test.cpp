@@ -3,6 +3,7 @@
 #include "train/dumped_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -119,6 +120,37 @@ TEST_CASE("right gradients of other families are equal, by the names of their ch
       folder.write("batch.safetensors", test::safetensors_of(written));
       check_types(folder.path(), batch, world);
     }
+  });
+  INFO(outcome.text);
+  CHECK(outcome.ok());
+}
+
+TEST_CASE("positions that begin anew separate documents where no mask is given, not even one of ones") {
+  const auto outcome = comm::run_ranks(1, [](comm::World& world) {
+    const test::TemporaryFolder folder;
+    fs::copy(fs::path(golden_folder()) / "gradient_dumps/right", folder.path(), fs::copy_options::recursive);
+    const auto loss = [&](std::int64_t changed, const std::vector<double>& mask) {
+      std::vector<double> ids, positions, labels;
+      for (std::int64_t t = 0; t < 12; ++t) {
+        ids.push_back(static_cast<double>(t == changed ? 40 : t + 1));
+        positions.push_back(static_cast<double>(t % 6));
+        labels.push_back(t > 6 && t < 11 ? static_cast<double>(t + 1) : against::kIgnored);  // the second document's
+      }
+      test::WrittenTensors batch;
+      batch["input_ids"] = test::numbers({1, 12}, ids);
+      batch["labels"] = test::numbers({1, 12}, labels);
+      batch["position_ids"] = test::numbers({1, 12}, positions);
+      if (!mask.empty()) batch["attention_mask"] = test::numbers({1, 12}, mask);
+      fs::remove(folder.path() / "batch.safetensors");
+      folder.write("batch.safetensors", test::safetensors_of(batch));
+      return train::DumpedStep(folder.path(), world).evidence().our_loss;
+    };
+    const std::vector<double> ones(12, 1);
+    auto padded = ones;
+    padded.back() = 0;  // a token on which no label depends
+    CHECK(loss(2, {}) == Approx(loss(-1, {})).epsilon(1e-12));
+    CHECK(std::abs(loss(2, ones) - loss(-1, ones)) > 1e-6);
+    CHECK(loss(-1, ones) == Approx(loss(-1, padded)).epsilon(1e-12));
   });
   INFO(outcome.text);
   CHECK(outcome.ok());
