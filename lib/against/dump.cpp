@@ -234,6 +234,14 @@ std::optional<Dump> Dump::open(const fs::path& folder, const arch::ModelSpec& sp
   const auto places =
       checkpoint::find_weights(out.files_, spec, layout, problems, checkpoint::WantedWeights::kTrainable);
   rename(problems, opened, file);
+  if (checkpoint::head_differs(out.files_, layout))
+    problems.add("weights-not-tied")
+        .says("'{}.weight' has another gradient than '{}', though config.json ties them", layout.head,
+              layout.head_tied_to)
+        .hint(
+            "if the trainer keeps two weights, the tie is broken: each is trained with its part of the gradient; if "
+            "it adds the parts before the optimizer's step, save their sum once")
+        .at({file.native(), 0, 0});
   if (problems.size() > before) return std::nullopt;
   out.batch_ = std::move(*batch);
   out.loss_ = meta->loss;

@@ -51,7 +51,7 @@ class Dump {
  public:
   /// Opens everything but the model, and checks it against the model. Empty after adding problems: missing-file,
   /// cannot-read, dump-meta, dump-batch, token-out-of-range, safetensors-..., weights-missing, weights-unexpected,
-  /// weights-shape (of gradients). Values of gradients are checked by read().
+  /// weights-shape, weights-not-tied (of gradients). Values of gradients are checked by read().
   static std::optional<Dump> open(const std::filesystem::path& folder, const arch::ModelSpec& spec,
                                   const arch::Layout& layout, Diagnostics& problems);
 

@@ -469,7 +469,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
     {"weights-quantized", ExitCode::kBadInput, "Stored weights are quantized (8 or 4 bits).",
      "Use the model in bfloat16 or float32."},
     {"weights-not-tied", ExitCode::kBadInput, "Head and embedding differ in the files, but `config.json` ties them.",
-     "Set `model.tie_word_embeddings: false`."},
+     "Set `model.tie_word_embeddings: false`; of a dump's gradients: its trainer lost the tie."},
     {"adapter-config", ExitCode::kBadInput, "An adapter's configuration is not in the PEFT library's format.",
      "The message says what is wrong."},
     {"adapter-shape", ExitCode::kBadInput,

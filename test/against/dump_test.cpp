@@ -160,6 +160,20 @@ TEST_CASE("gradients of another model, incomplete or sharded, are refused") {
   });
 }
 
+TEST_CASE("a tied head's own gradient is refused unless it is the embedding's") {
+  Dumped same;
+  same.gradients["lm_head.weight"] = same.gradients["model.embed_tokens.weight"];
+  const auto dump = same.open();
+  INFO(to_text(same.problems));
+  REQUIRE(dump);
+  CHECK(dump->gradients().size() + 1 == same.gradients.size());
+  Dumped apart;
+  apart.gradients["lm_head.weight"] = apart.gradients["model.embed_tokens.weight"];
+  apart.gradients["lm_head.weight"].values.back() = 0;
+  apart.refuses("weights-not-tied", "'lm_head.weight' has another gradient than 'model.embed_tokens.weight'",
+                "gradients.safetensors");
+}
+
 TEST_CASE("a mask of ones is kept: it says that positions do not separate documents") {
   Dumped dumped;
   dumped.batch["attention_mask"] = test::numbers({2, 3}, {1, 1, 1, 1, 1, 1});
