@@ -6,9 +6,13 @@
 
 #include <catch2/catch.hpp>
 
+#include "arch/families.h"
+#include "arch/hf_config.h"
+#include "arch/modules.h"
 #include "base/error.h"
 #include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/dcp/foreign_run.h"
+#include "checkpoint/dcp/import.h"
 #include "checkpoint/dcp/titan_names.h"
 #include "temporary_folder.h"
 
@@ -475,4 +479,102 @@ TEST_CASE("Offsets of shards are read, and refused if they nest deeper than a st
   CHECK_THAT(read("{}"), Contains("does not fit its tensors"));
   CHECK_THAT(read("[0,0]"), Contains("does not fit its tensors"));
   CHECK_THAT(read(std::string(400'000, '[') + std::string(400'000, ']')), Contains("is nested too deep"));
+}
+
+namespace {
+
+/// A model of one layer whose head is its embedding, and a run of it: every weight and its moments.
+struct SmallRun {
+  arch::ModelSpec spec =
+      *arch::parse_hf_config(R"({"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 4,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 8,
+        "tie_word_embeddings": true})",
+                             "config.json")
+           .spec;
+  arch::Layout layout = arch::layout_of(spec);
+  Source source = {};
+  std::int64_t batch = 2;
+
+  void add(const std::string& name, const Sizes& shape, const std::vector<float>& values) {
+    source.tensors.push_back({name, shape, {{Sizes(shape.size()), shape, values}}});
+  }
+  SmallRun() {
+    for (const auto& parameter : arch::parameters(layout)) {
+      if (!parameter.tied_to.empty()) continue;
+      const Sizes shape(parameter.shape.begin(), parameter.shape.end());
+      const auto values = counted(0, std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+      add(parameter.fqn, shape, values);
+      add("optim.state." + parameter.fqn + ".exp_avg", shape, values);
+      add("optim.state." + parameter.fqn + ".exp_avg_sq", shape, values);
+      add("optim.state." + parameter.fqn + ".step", {}, {3});
+    }
+    set_step(number(3));
+  }
+  void set_step(const std::string& value) { source.values = {{"step", zip({{"archive/data.pkl", pickle(value)}})}}; }
+  /// All notes, or "id: message".
+  std::string import() const {
+    const TemporaryFolder folder;
+    source.write(folder);
+    ImportWish wish{.spec = spec, .layout = layout};
+    wish.state.global_batch_size = batch;
+    try {
+      const ForeignCheckpoint from(folder.path());
+      const auto report = import_run(from.run_of(spec, layout), folder.path() / "out", wish);
+      std::string out;
+      for (const auto& line : report.lines) out += line + "\n";
+      return out;
+    } catch (const Error& error) {
+      CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
+      return std::string(error.problems().at(0).id.name()) + ": " + error.problems().at(0).message;
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("A head that the model ties to its embedding is the embedding, or refused") {
+  CHECK(SmallRun().import().empty());
+  auto values = counted(0, 24);
+  SmallRun same, otherwise, flat;
+  same.add("lm_head.weight", {6, 4}, values);
+  CHECK(same.import().empty());
+  // The head in parts of columns is the same head.
+  same.source.tensors.back().parts.clear();
+  for (std::int64_t column = 0; column < 4; ++column) {
+    same.source.tensors.back().parts.push_back({{0, column}, {6, 1}, {}});
+    for (std::int64_t row = 0; row < 6; ++row)
+      same.source.tensors.back().parts.back().values.push_back(static_cast<float>(4 * row + column));
+  }
+  CHECK(same.import().empty());
+  values[23] += 1;
+  otherwise.add("lm_head.weight", {6, 4}, values);
+  CHECK_THAT(otherwise.import(), StartsWith("weights-not-tied: 'lm_head.weight' and 'model.embed_tokens.weight'"));
+  flat.add("lm_head.weight", {24}, counted(0, 24));
+  CHECK_THAT(flat.import(), StartsWith("weights-not-tied: "));
+}
+
+TEST_CASE("An import says which states it leaves out, and that parameters have made different steps") {
+  SmallRun run;
+  run.add("optim.state.model.norm.weight.square_avg", {4}, counted(0, 4));
+  CHECK(run.import() == "1 kinds of states that no optimizer here has are left out, the first is square_avg\n");
+  SmallRun uneven;
+  for (auto& tensor : uneven.source.tensors)
+    if (tensor.name == "optim.state.model.norm.weight.step") tensor.parts[0].values = {1};
+  CHECK(uneven.import() == "the optimizer has made 1 to 3 steps, by parameter: all go on from 3\n");
+  SmallRun maximum;
+  for (const auto& tensor : SmallRun().source.tensors)
+    if (tensor.name.ends_with(".exp_avg"))
+      maximum.add(std::string(tensor.name).replace(tensor.name.size() - 7, 7, "max_exp_avg_sq"), tensor.shape,
+                  tensor.parts[0].values);
+  CHECK(maximum.import() == "states max_exp_avg_sq: a run uses them with optimizer.amsgrad: true\n");
+}
+
+TEST_CASE("Steps and samples beyond those of any run are refused") {
+  SmallRun run;
+  run.set_step(number(1'000'000'000'000));
+  CHECK(run.import().empty());
+  run.batch = std::int64_t{1} << 31U;
+  CHECK_THAT(run.import(), StartsWith("checkpoint-missing: ") && Contains("are no number of samples"));
+  run.set_step(number(1'000'000'000'001));
+  CHECK_THAT(run.import(), StartsWith("checkpoint-missing: ") && Contains("step is not a number of steps"));
 }

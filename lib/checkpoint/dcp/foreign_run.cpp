@@ -25,7 +25,8 @@ constexpr const char* kNemoSteps = "step_scheduler.pt";
 /// Keys under which training loops store the model's and the optimizer's state dict.
 constexpr std::array<std::string_view, 5> kModelKeys = {"", "model.", "app.model.", "state_dict.", "module."};
 constexpr std::array<std::string_view, 4> kOptimizerKeys = {"optimizer.", "optim.", "app.optimizer.", "app.optim."};
-constexpr double kMostSteps = 9007199254740992.0;  // 2^53
+constexpr double kMostSteps = 1e12;
+constexpr std::int64_t kComparedAtOnce = std::int64_t{1} << 20U;  // elements
 
 [[noreturn]] void fail_layout(const fs::path& folder, const std::string& what, const std::string& help) {
   throw Error(
@@ -153,10 +154,41 @@ void ForeignCheckpoint::read_shards(const fs::path& folder) {
   for (const auto& [name, tensor] : sharded_) check_cover(tensor, folder.native());
 }
 
+void ForeignCheckpoint::compare_tied(const std::string& name, const ChunkedTensor& tensor,
+                                     const ForeignTensor& with) const {
+  bool same = tensor.type == with.tensor->type && tensor.shape == with.tensor->shape;
+  const auto bytes = same ? tensor_bytes(tensor.type, tensor.shape).value_or(0) : 0;
+  const auto size = static_cast<std::uint64_t>(bits_of(tensor.type)) / 8;
+  const auto elements = static_cast<std::int64_t>(bytes / size);
+  for (std::int64_t first = 0; same && first < elements; first += kComparedAtOnce) {
+    const auto count = std::min(kComparedAtOnce, elements - first);
+    const auto read = [&](const ForeignTensor& from) {
+      std::string out(static_cast<std::size_t>(count) * size, '\0');
+      for_each_run(*from.tensor, first, count, from.order, [&](std::int64_t element, std::string_view run) {
+        out.replace(static_cast<std::size_t>(element) * size, run.size(), run);
+      });
+      return out;
+    };
+    same = read({&tensor, {}}) == read(with);
+  }
+  if (!same)
+    throw Error(
+        Diagnostic{"weights-not-tied"}
+            .says("'{}' and '{}' in '{}' differ, but the model's configuration ties them", name, with.tensor->name,
+                  folder_.native())
+            .hint("say tie_word_embeddings: false there (its config.json, or the recipe's model), which keeps both")
+            .at({folder_.native(), 0, 0}));
+}
+
 void ForeignCheckpoint::find_weights(const arch::ModelSpec& spec, const arch::Layout& layout, ForeignRun& run) const {
-  std::set<std::string, std::less<>> expected, tied, heads;
+  std::set<std::string, std::less<>> expected, heads;
+  std::map<std::string, std::string, std::less<>> tied;
+  std::map<std::string, const ChunkedTensor*, std::less<>> copies;  // of tied weights
   for (const auto& parameter : arch::parameters(layout)) {
-    (parameter.tied_to.empty() ? expected : tied).insert(parameter.fqn);
+    if (parameter.tied_to.empty())
+      expected.insert(parameter.fqn);
+    else
+      tied[parameter.fqn] = parameter.tied_to;
     heads.insert(parameter.fqn.substr(0, parameter.fqn.find('.')));
   }
   const auto order_of = [&](bool paired) -> RowOrder {
@@ -172,7 +204,9 @@ void ForeignCheckpoint::find_weights(const arch::ModelSpec& spec, const arch::La
       const auto known = from_titan(name, spec.model_type);
       if (!known)
         run.left_out.push_back(name);
-      else if (!tied.contains(known->hugging_face))
+      else if (tied.contains(known->hugging_face))
+        copies[known->hugging_face] = &tensor;
+      else
         run.weights[known->hugging_face] = {&tensor, order_of(known->paired_rows)};
     }
   } else {
@@ -190,14 +224,19 @@ void ForeignCheckpoint::find_weights(const arch::ModelSpec& spec, const arch::La
       const auto fqn = name.starts_with(key) ? name.substr(key.size()) : "";
       if (fqn.empty() || (key.empty() && !heads.contains(fqn.substr(0, fqn.find('.')))))
         run.left_out.push_back(name);
-      else if (!tied.contains(fqn))
-        run.weights[fqn] = {&tensor, {}};
+      else if (tied.contains(fqn))
+        copies[std::string(fqn)] = &tensor;
+      else
+        run.weights[std::string(fqn)] = {&tensor, {}};
     }
     if (most == 0) run.weights.clear();
   }
   if (run.weights.empty())
     fail_layout(folder_, fmt::format("none of its tensors has the name of a weight of this {} model", spec.model_type),
                 "name the recipe of the same model: '--recipe RECIPE'");
+  for (const auto& [name, tensor] : copies)
+    if (const auto kept = run.weights.find(tied.at(name)); kept != run.weights.end())
+      compare_tied(tensor->name, *tensor, kept->second);
   for (const auto& [name, held] : run.weights)
     if (held.order &&
         (held.tensor->shape.empty() || spec.head_dim % 2 != 0 || held.tensor->shape[0] % spec.head_dim != 0))
@@ -207,6 +246,7 @@ void ForeignCheckpoint::find_weights(const arch::ModelSpec& spec, const arch::La
 
 void ForeignCheckpoint::find_states(const arch::ModelSpec& spec, ForeignRun& run) const {
   if (optimizer_ == nullptr) return;
+  bool counted = false;
   for (const auto& [name, tensor] : optimizer_->tensors()) {
     const auto rest = after_state(name);
     const auto dot = rest.rfind('.');
@@ -219,7 +259,10 @@ void ForeignCheckpoint::find_states(const arch::ModelSpec& spec, ForeignRun& run
       const auto steps = optimizer_->number(name);
       if (!steps || !(*steps >= 0) || *steps > kMostSteps || *steps != std::floor(*steps))
         fail_layout(folder_, fmt::format("'{}' is not a number of steps", name), "save it again");
-      run.optimizer_steps = std::max(run.optimizer_steps, static_cast<std::int64_t>(*steps));
+      const auto made = static_cast<std::int64_t>(*steps);
+      run.fewest_optimizer_steps = std::min(counted ? run.fewest_optimizer_steps : made, made);
+      run.optimizer_steps = std::max(run.optimizer_steps, made);
+      counted = true;
       continue;
     }
     std::string parameter(rest.substr(0, dot));
@@ -277,7 +320,7 @@ ForeignRun ForeignCheckpoint::run_of(const arch::ModelSpec& spec, const arch::La
   find_states(spec, run);
   find_steps(run);
   // Without steps of its own the optimizer has made as many as the run.
-  if (run.optimizer_steps == 0 && !run.states.empty()) run.optimizer_steps = run.steps;
+  if (run.optimizer_steps == 0 && !run.states.empty()) run.fewest_optimizer_steps = run.optimizer_steps = run.steps;
   return run;
 }
 

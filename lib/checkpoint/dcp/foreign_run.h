@@ -34,7 +34,8 @@ struct ForeignRun {
   std::map<std::string, ForeignTensors> states = {};  ///< by state ("exp_avg"), then by parameter
   std::int64_t steps = 0;                             ///< finished ones
   std::string steps_from = {};                        ///< where that number stands; empty: nowhere
-  std::int64_t optimizer_steps = 0;
+  std::int64_t optimizer_steps = 0;                   ///< the most that a parameter has seen
+  std::int64_t fewest_optimizer_steps = 0;            ///< of a parameter with a number of them
   std::int64_t epoch = 0;
   std::vector<std::string> left_out = {};  ///< tensors that are neither weights nor states of the optimizer
 };
@@ -50,11 +51,13 @@ class ForeignCheckpoint {
   const std::filesystem::path& model_files() const { return model_files_; }
   int ranks() const { return model_ ? model_->ranks() : static_cast<int>(shards_.size()); }
   /// Finds the model's tensors. Throws Error (kCheckpoint, checkpoint-missing): none is the model's, names of this
-  /// family are not known in this layout, or a number of steps that is none.
+  /// family are not known in this layout, or a number of steps that is none. Throws Error (kBadInput,
+  /// weights-not-tied): a head that differs from the embedding which is the model's head.
   ForeignRun run_of(const arch::ModelSpec& spec, const arch::Layout& layout) const;
 
  private:
   void read_shards(const std::filesystem::path& folder);
+  void compare_tied(const std::string& name, const ChunkedTensor& tensor, const ForeignTensor& with) const;
   void find_weights(const arch::ModelSpec& spec, const arch::Layout& layout, ForeignRun& run) const;
   void find_states(const arch::ModelSpec& spec, ForeignRun& run) const;
   void find_steps(ForeignRun& run) const;

@@ -1,6 +1,7 @@
 #include "checkpoint/dcp/import.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <map>
@@ -21,6 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostModelFile = std::uint64_t{50} << 30U;  // as in export.cpp
+constexpr std::array<std::string_view, 4> kStates = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"};
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 53U;  // as in run_state.cpp
 constexpr std::uint64_t kMostOptimizerFile = std::uint64_t{1} << 30U;
 
 /// Elements [first, first + count) of a foreign tensor, as a tensor of ours.
@@ -63,8 +66,18 @@ std::vector<Wanted> states_of(const ForeignRun& run, const ImportWish& wish,
                               std::vector<std::string>& lines) {
   std::vector<Wanted> out;
   if (run.states.empty()) lines.push_back("no states of the optimizer: it begins anew, with moments of zero");
+  if (run.fewest_optimizer_steps < run.optimizer_steps)
+    lines.push_back(fmt::format("the optimizer has made {} to {} steps, by parameter: all go on from {}",
+                                run.fewest_optimizer_steps, run.optimizer_steps, run.optimizer_steps));
+  if (run.states.contains("max_exp_avg_sq"))
+    lines.push_back("states max_exp_avg_sq: a run uses them with optimizer.amsgrad: true");
+  std::vector<std::string> unknown;
   const auto parameters = arch::parameters(wish.layout);
   for (const auto& [state, tensors] : run.states) {
+    if (std::find(kStates.begin(), kStates.end(), state) == kStates.end()) {
+      unknown.push_back(state);
+      continue;
+    }
     std::vector<std::string> missing;
     for (const auto& parameter : parameters) {
       if (!parameter.tied_to.empty() || !parameter.trainable) continue;
@@ -90,6 +103,9 @@ std::vector<Wanted> states_of(const ForeignRun& run, const ImportWish& wish,
           fmt::format("{} of {} parameters have no {}, the first is {}: a run that trains them does not resume",
                       missing.size(), parameters.size(), state, missing.front()));
   }
+  if (!unknown.empty())
+    lines.push_back(fmt::format("{} kinds of states that no optimizer here has are left out, the first is {}",
+                                unknown.size(), printable(unknown.front(), kMostShown)));
   return out;
 }
 
@@ -107,6 +123,12 @@ Manifest manifest_of(const fs::path& folder) {
 }
 
 void write_checkpoint(const ForeignRun& run, const fs::path& folder, const ImportWish& wish, ImportReport& report) {
+  if (run.steps > kMostSamples / std::max<std::int64_t>(1, wish.state.global_batch_size))
+    throw Error(ExitCode::kCheckpoint,
+                Diagnostic{"checkpoint-missing"}
+                    .says("{} steps of {} samples are no number of samples", run.steps, wish.state.global_batch_size)
+                    .hint("name the recipe of the same run: '--recipe RECIPE'")
+                    .at({run.steps_from, 0, 0}));
   const auto model = folder / "model", optim = folder / "optim";
   make_folder(model);
   make_folder(optim);
