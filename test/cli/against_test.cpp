@@ -226,7 +226,7 @@ TEST_CASE("damaged dumps are one error each") {
   refuses("bad-json", "config.json", [](Step& step) { step.folder.write("dump/model/config.json", "{"); });
 }
 
-TEST_CASE("--against stands alone") {
+TEST_CASE("verify takes no other option beside --against") {
   const Step step("factor");
   for (const auto& [words, said] : std::vector<std::pair<std::string, std::string>>{
            {"verify --against dump r.yaml", "takes its model from the dump"},

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 
 #include <catch2/catch.hpp>
@@ -130,6 +131,7 @@ const std::map<std::string, Change>& changes() {
       {"execution.max_norm", set<kExecution, &Execution::gradients, &GradientPlan::max_norm>(0.25)},
       {"execution.ignore_label", other<kExecution, &Execution::loss, &LossPlan::ignore_label>()},
       {"execution.logit_softcap", other<kExecution, &Execution::loss, &LossPlan::logit_softcap>()},
+      {"execution.distillation", set<kExecution, &Execution::loss, &LossPlan::distillation>(DistillationPlan{})},
       {"execution.embedding_noise", other<kExecution, &Execution::embedding_noise>()},
       {"execution.router_bias_step", other<kExecution, &Execution::experts, &ExpertPlan::router_bias_step>()},
       {"execution.loss_chunk", set<kExecution, &Execution::loss, &LossPlan::loss_chunk>(0)},
@@ -181,6 +183,7 @@ const std::map<std::string, Change>& changes() {
       {"work.cuda", [](EstimatedPlan& plan) { change(plan.cuda); }},
       {"work.expert_tensor", [](EstimatedPlan& plan) { change(plan.expert_tensor); }},
       {"work.model", [](EstimatedPlan& plan) { plan.model->config_text += " "; }},
+      {"work.teacher", [](EstimatedPlan& plan) { plan.teacher = std::make_shared<const TrainingPlan>(plan); }},
       {"work.frozen", [](EstimatedPlan& plan) { plan.frozen = FrozenPart{.names = {"lm_head.weight"}}; }},
       {"work.update", [](EstimatedPlan& plan) { plan.optimizer.rule = AdamRule{.amsgrad = true}; }},
       {"work.actions", [](EstimatedPlan& plan) { plan.pipeline->schedule.training[0].pop_back(); }},
