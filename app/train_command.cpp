@@ -67,7 +67,8 @@ class Progress {
   }
 
   void look(launch::Attempt& attempt) {
-    const auto newest = checkpoint::newest_checkpoint(root_);
+    // A folder that cannot be read now must not prevent the restart: the ranks look themselves.
+    const auto newest = checkpoint::newest_seen(root_);
     if (const auto name = checkpoint::parse_checkpoint_name(newest.filename().native()))
       attempt.saved_step = name->step;
     // Records contain a timestamp, so an unchanged last record is from an earlier attempt.

@@ -159,7 +159,7 @@ std::string owner_text(const std::string& owner, int ranks) {
 
 void remove_copies(const fs::path& root, const std::string& but) {
   std::error_code error;
-  for (const auto& each : list_checkpoints(root))
+  for (const auto& each : seen_checkpoints(root))
     if (each.path.filename() != but) fs::remove_all(each.path, error);
 }
 

@@ -111,7 +111,7 @@ std::vector<MemoryCopies::Candidate> MemoryCopies::candidates(std::int64_t newer
   std::string mine;
   if (hosts_.first() && memory_room(root_)) {
     remove_leftovers(root_);
-    for (const auto& each : list_checkpoints(root_)) {
+    for (const auto& each : seen_checkpoints(root_)) {
       if (!each.complete || each.name.step <= newer_than) continue;
       std::string owner;
       int ranks = 0;

@@ -73,10 +73,14 @@ class Checks {
     if (sections.dataset()) check_data(*sections.dataset(), "dataset");
     if (sections.validation_dataset()) check_data(*sections.validation_dataset(), "validation_dataset");
     for (const auto& [name, config] : sections.validation_datasets()) check_data(config, "validation_dataset_" + name);
-    check_weights();
-    check_folder();
-    check_watcher();
-    check_memory();
+    for (const auto check :
+         {&Checks::check_all_weights, &Checks::check_folder, &Checks::check_watcher, &Checks::check_memory}) {
+      try {
+        (this->*check)();
+      } catch (const Error& error) {
+        for (const auto& problem : error.problems()) problems_.push_back(problem);
+      }
+    }
     locate(problems_, recipe_.origins);
     return std::move(problems_);
   }
@@ -161,7 +165,7 @@ class Checks {
   }
 
   /// Checks names and shapes only, not tensor data.
-  void check_weights() {
+  void check_all_weights() {
     if (plan_.model) check_weights(*plan_.model);
     if (plan_.teacher) check_weights(*plan_.teacher->model);
   }
@@ -197,11 +201,7 @@ class Checks {
   void check_watcher() {
     const auto& command = recipe_.recipe.logging->command();
     if (!command) return;
-    try {
-      metrics::watcher_words(*command, folder());
-    } catch (const Error& error) {
-      for (const auto& problem : error.problems()) problems_.push_back(problem);
-    }
+    metrics::watcher_words(*command, folder());
   }
 
   /// There must be room for the in-memory copies of this host's ranks.

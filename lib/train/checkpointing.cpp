@@ -264,7 +264,7 @@ void Checkpointing::finish() {
 }
 
 std::string Checkpointing::newest() const {
-  if (saver_ && saved_) return checkpoint::newest_checkpoint(root_).native();
+  if (saver_ && saved_) return checkpoint::newest_seen(root_).native();
   return started_from_.native();
 }
 

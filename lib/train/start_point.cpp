@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 /// Advice about a damaged checkpoint: to use the one before it, if there is one.
 std::string advice(const fs::path& damaged) {
   fs::path before;
-  for (const auto& each : checkpoint::list_checkpoints(damaged.parent_path())) {
+  for (const auto& each : checkpoint::seen_checkpoints(damaged.parent_path())) {
     if (each.path.filename() == damaged.filename()) break;
     if (each.complete) before = each.path;
   }

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/manifest.h"
 
@@ -44,6 +46,17 @@ bool remove_checkpoint(const fs::path& root, const std::string& name) {
   return true;
 }
 
+fs::path newest_of(const std::vector<ListedCheckpoint>& all, const fs::path& root) {
+  fs::path newest;
+  const auto latest = link_target(root, kLatest);
+  for (const auto& each : all) {
+    if (!each.complete) continue;
+    newest = each.path;
+    if (each.path.filename() == latest) break;
+  }
+  return newest;
+}
+
 }  // namespace
 
 std::string to_text(const CheckpointName& name) {
@@ -73,15 +86,21 @@ std::vector<ListedCheckpoint> list_checkpoints(const fs::path& root) {
   return out;
 }
 
-fs::path newest_checkpoint(const fs::path& root) {
-  fs::path newest;
-  const auto latest = link_target(root, kLatest);
-  for (const auto& each : list_checkpoints(root)) {
-    if (!each.complete) continue;
-    newest = each.path;
-    if (each.path.filename() == latest) break;
+std::vector<ListedCheckpoint> seen_checkpoints(const fs::path& root) {
+  try {
+    return list_checkpoints(root);
+  } catch (const Error& error) {
+    log::warning(error.problems().front());
+    return {};
   }
-  return newest;
+}
+
+fs::path newest_checkpoint(const fs::path& root) {
+  return newest_of(list_checkpoints(root), root);
+}
+
+fs::path newest_seen(const fs::path& root) {
+  return newest_of(seen_checkpoints(root), root);
 }
 
 fs::path partial_path(const fs::path& root, const std::string& name) {
@@ -138,7 +157,7 @@ std::string link_target(const fs::path& root, const char* link) {
 std::vector<std::string> retain(const fs::path& root, int keep) {
   const auto latest = link_target(root, kLatest), lowest = link_target(root, kLowestLoss);
   std::vector<std::string> counted, gone;
-  for (const auto& each : list_checkpoints(root))
+  for (const auto& each : seen_checkpoints(root))
     if (each.complete && to_text(each.name) != lowest) counted.push_back(to_text(each.name));
   const auto least = static_cast<std::size_t>(std::max(1, keep));
   std::size_t left = counted.size();

@@ -37,8 +37,12 @@ inline constexpr const char* kLowestLoss = "LOWEST_VAL";
 /// All checkpoints in the folder, sorted by step, then epoch. None if the folder does not exist. Throws Error
 /// (cannot-read) if it cannot be read: a run that saw none would begin anew.
 std::vector<ListedCheckpoint> list_checkpoints(const std::filesystem::path& root);
+/// The same, but none if the folder cannot be read: for what may be left undone, such as deleting old ones.
+std::vector<ListedCheckpoint> seen_checkpoints(const std::filesystem::path& root);
 /// The target of LATEST if it is complete, else the complete checkpoint with the highest step, or an empty path.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& root);
+/// The same of those that seen_checkpoints() returns.
+std::filesystem::path newest_seen(const std::filesystem::path& root);
 
 /// Where a checkpoint of this name is written until it is complete.
 std::filesystem::path partial_path(const std::filesystem::path& root, const std::string& name);
