@@ -169,6 +169,17 @@ std::string zsh(const Commands& commands, const std::vector<std::string>& keys,
   return fmt::format(
       R"(#compdef automodel
 # zsh completion of automodel: store it as _automodel in a folder of $fpath, or `source <(automodel completion zsh)`.
+# PREFIX TYPED ENDING: adds the keys that go on from what is typed, each up to its next dot.
+_automodel_offer() {{
+  local -aU open whole
+  local key rest
+  for key in ${{(M)keys:#${{(b)2}}*}}; do
+    rest=${{key#${{(b)2}}}}
+    if [[ $rest == *.* ]]; then open+=("$1$2${{rest%%.*}}."); else whole+=("$1$key"); fi
+  done
+  (( $#open )) && compadd -S '' -- $open
+  (( $#whole )) && compadd -S "$3" -- $whole
+}}
 _automodel() {{
   local -a commands options keys
   local command=$words[2]
@@ -202,10 +213,10 @@ _automodel() {{
   fi
   if [[ $words[CURRENT] == -* ]]; then
     _describe -o -t options option options
-    [[ " {recipe} " == *" $command "* ]] && compadd -- --$^keys
+    [[ " {recipe} " == *" $command "* && $words[CURRENT] == --* ]] && _automodel_offer -- "${{words[CURRENT]#--}}" ' '
   elif [[ " {recipe} " == *" $command "* ]]; then
     _files -g '*.y(|a)ml(-.)'
-    [[ -n $words[CURRENT] ]] && compadd -S '=' -- $keys
+    [[ -n $words[CURRENT] ]] && _automodel_offer '' "$words[CURRENT]" '='
   else
     _files
   fi

@@ -104,7 +104,12 @@ TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
   CHECK(offered("automodel ''").contains("plan"));
   CHECK(offered("automodel ''").contains("recipe.yaml"));
   CHECK(offered("automodel plan recipe.yaml --").contains("--world-size"));
-  CHECK(offered("automodel plan recipe.yaml --").contains("--distributed.pp_size"));
+  const auto sections = offered("automodel plan recipe.yaml --");
+  CHECK((sections.size() > 60 && sections.size() < 160));  // a level of the recipe, not its 600 keys
+  CHECK(sections.contains("--distributed."));
+  CHECK(offered("automodel plan recipe.yaml --distributed.p").contains("--distributed.pp_size"));
+  CHECK(offered("automodel plan recipe.yaml --distributed.p").contains("--distributed.pipeline."));
+  CHECK(offered("automodel train recipe.yaml optimizer.weight_d").contains("optimizer.weight_decay"));
   CHECK(offered("automodel plan recipe.yaml --actions ''") == Words{"compute", "lowered"});
   CHECK(offered("automodel completion ''") == Words{"bash", "fish", "zsh"});
   CHECK(offered("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ''").contains("ZBVZeroBubble"));
