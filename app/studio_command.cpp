@@ -109,12 +109,12 @@ Error out_of_reach(const std::string& path) {
 }
 
 /// What changes when a run writes, and the seconds since it last did.
-std::pair<std::string, double> stamp_of(const fs::path& folder) {
+std::pair<std::string, double> stamp_of(const fs::path& folder, const report::Takes& takes) {
   std::string stamp;
   auto last = fs::file_time_type::min();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (!entry.is_regular_file(error) || !entry.path().extension().native().starts_with(".json")) continue;
+    if (!entry.path().extension().native().starts_with(".json") || !takes(entry.path())) continue;
     const auto time = entry.last_write_time(error);
     stamp += fmt::format("{}:{}:{};", entry.path().filename().native(), entry.file_size(error),
                          time.time_since_epoch().count());
@@ -185,9 +185,10 @@ class Studio {
     Diagnostics problems;
     const auto overrides = config::parse_overrides(options.overrides, problems);
     for (const auto& each : overrides) {
-      Diagnostics unread;
-      const auto value = config::to_value(config::parse_yaml(each.value, each.shown, unread));
-      if (const auto stray = reach_.stray_text(value, options.recipe); !stray.empty())
+      config::Node placed{.entries = {}};
+      Diagnostics unplaced;  // load() reports them
+      config::apply_overrides(placed, {&each, 1}, unplaced);
+      if (const auto stray = reach_.stray_text(placed, options.recipe); !stray.empty())
         throw Error(Diagnostic{"bad-override"}
                         .says("'{}' of {} may be a file that the command line does not name", stray, each.key)
                         .hint("the page reads only what 'automodel studio' was started with; write it into the recipe")
@@ -290,7 +291,12 @@ class Studio {
   Answer run(const Request& request) const {
     const auto folder = request.value("run").value_or("");
     if (!reach_.holds(folder)) throw out_of_reach(folder);
-    const auto [stamp, age] = stamp_of(folder);
+    // A link in a run's folder may lead out of reach.
+    const report::Takes takes = [&](const fs::path& file) {
+      std::error_code error;
+      return fs::is_regular_file(file, error) && reach_.holds(file);
+    };
+    const auto [stamp, age] = stamp_of(folder, takes);
     JsonWriter json;
     json.begin_object();
     json.member("stamp", stamp);
@@ -299,7 +305,7 @@ class Studio {
       json.member("unchanged", true);
     } else {
       json.key("run");
-      json.document(report::to_json(report::read_run(folder)));
+      json.document(report::to_json(report::read_run(folder, takes)));
     }
     json.end_object();
     return {.body = json.take() + "\n"};

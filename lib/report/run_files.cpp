@@ -102,21 +102,26 @@ void read_estimate(const fs::path& path, std::vector<PlannedAndMeasured>& out) {
 
 }  // namespace
 
-RunFiles read_run(const fs::path& folder) {
+bool is_file(const fs::path& file) {
   std::error_code error;
-  if (!fs::is_regular_file(folder / "training.jsonl", error))
+  return fs::is_regular_file(file, error);
+}
+
+RunFiles read_run(const fs::path& folder, const Takes& takes) {
+  if (!takes(folder / "training.jsonl"))
     throw Error(Diagnostic{"missing-file"}
                     .says("there is no training.jsonl in '{}'", folder.native())
                     .hint("name the folder of a run: its checkpoint.checkpoint_dir")
                     .at({"command line", 0, 0}));
   RunFiles out{.name = folder.native()};
   read_metrics(folder / "training.jsonl", out.metrics);
-  read_events(folder / "events.jsonl", out);
-  out.ranks = read_ranks(folder / "ranks.jsonl");
-  read_estimate(folder / "estimate.json", out.estimate);
+  if (takes(folder / "events.jsonl")) read_events(folder / "events.jsonl", out);
+  if (takes(folder / "ranks.jsonl")) out.ranks = read_ranks(folder / "ranks.jsonl");
+  if (takes(folder / "estimate.json")) read_estimate(folder / "estimate.json", out.estimate);
+  std::error_code error;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.is_regular_file(error)) files.push_back(entry.path());
+    if (takes(entry.path())) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   constexpr std::string_view kPrefix = "validation";
   for (const auto& path : files) {

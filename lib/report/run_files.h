@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -48,8 +49,12 @@ struct RunFiles {
   RankColumns ranks = {};
 };
 
-/// Reads a run's folder (checkpoint.checkpoint_dir). Lines that are not records (torn by a crash) are skipped. Throws
-/// Error (bad input, missing-file) if there is no training.jsonl.
-RunFiles read_run(const std::filesystem::path& folder);
+/// Whether a file may be read.
+using Takes = std::function<bool(const std::filesystem::path& file)>;
+bool is_file(const std::filesystem::path& file);
+
+/// Reads a run's folder (checkpoint.checkpoint_dir). Lines that are not records (torn by a crash) are skipped, and
+/// files that `takes` refuses. Throws Error (bad input, missing-file) if there is no training.jsonl.
+RunFiles read_run(const std::filesystem::path& folder, const Takes& takes = is_file);
 
 }  // namespace automodel::report

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/value.h"
+#include "config/node.h"
 
 namespace automodel::studio {
 
@@ -15,12 +15,14 @@ class Reach {
   /// Names that do not exist are passed over.
   explicit Reach(const std::vector<std::string>& named);
   bool holds(const std::filesystem::path& path) const;
-  /// The first text in an override's value that may name a file which is not held: an absolute path, one through a home
-  /// or parent folder, an environment variable, a name or pattern of files beside `recipe` or in the working directory.
-  /// Empty if there is none.
-  std::string stray_text(const config::Value& value, const std::filesystem::path& recipe) const;
+  /// The first text in an override's tree that may name a file which is not held: an absolute path, one through a home
+  /// or parent folder, an environment variable, a name or pattern of files beside `recipe` or in the working directory,
+  /// also without its ".idx" or ".bin". Keys are taken as names of files only where they are no plain words. Empty if
+  /// there is none.
+  std::string stray_text(const config::Node& node, const std::filesystem::path& recipe) const;
 
  private:
+  bool strays(const std::filesystem::path& written, const std::filesystem::path& base) const;
   std::vector<std::filesystem::path> roots_;
 };
 

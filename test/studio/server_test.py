@@ -170,6 +170,8 @@ class Rules(unittest.TestCase):
         self.root.joinpath("runs", "link.yaml").symlink_to("../secret.yaml")
         self.root.joinpath("model").mkdir()
         self.root.joinpath("model", "config.json").write_text('{"model_type": "secret-of-the-folder"}')
+        for name in ("corpus.idx", "123", "[book]"):
+            self.root.joinpath(name).write_text("secret-of-the-folder")
         studio = self.studio("recipe.yaml", "runs")
         self.assertEqual(studio.ask("/api/plan", [("recipe", "runs/own.yaml")])[0], 200)
         for path in ("secret.yaml", "runs/../secret.yaml", "runs/link.yaml", str(self.root / "secret.yaml"), "/etc/passwd", "../secret.yaml",
@@ -184,7 +186,15 @@ class Rules(unittest.TestCase):
         for value in ("model=model", "model={config: model}", "model.config=model/config.json", 'model={config: "mo\\x64el"}', "model.config=./model",
                       "model.config=" + str(self.root / "model"), "model.config=/etc", "model.config=~/x", "model.config=${HOME}/x",
                       "model.config=runs/../model", "model.config=runs/..", "dataset={_target_: text, paths: ['s*.yaml']}",
-                      "dataset={_target_: text, paths: [secret.yaml]}", "dataset.paths=[{a: [/etc/passwd]}]"):
+                      "dataset={_target_: text, paths: [secret.yaml]}", "dataset.paths=[{a: [/etc/passwd]}]",
+                      # Text that is no YAML is taken as it is; a list in quotes is a list; keys may be names.
+                      "dataset.paths=*/../../secret.yaml", "dataset.paths=[a-z]*/../../secret.yaml", "dataset.paths=/home/u/a: b/x", "dataset.paths=@/../x: y: z",
+                      "dataset.paths='[\"/etc/passwd\"]'", "dataset.paths='[\"sec\\x72et.yaml\"]'", "model.config={/etc/passwd: 1}",
+                      # A number may be a name, and a pattern any depth.
+                      "dataset.paths=123", "dataset.paths=**", "dataset.paths=**/*.json", "dataset.paths=*/config.json", "dataset.paths=./m*/*", "dataset.paths=[!r]*",
+                      "dataset.paths=['[book]']", "dataset.paths=runs/*.yaml",
+                      # Megatron's files are named without their endings.
+                      "dataset.paths=corpus", "dataset.paths=corpus.bin", "dataset.paths=[30, corpus]", "dataset.paths=./corpus.idx"):
             for page in ("plan", "recipe"):
                 for query in ([("set", value)], [tuple(value.split("=", 1))] if "." in value.split("=")[0] else []):
                     if query:
@@ -192,6 +202,46 @@ class Rules(unittest.TestCase):
                         self.assertEqual(status, 400, value)
                         self.assertIn("bad-override", body, value)
                         self.assertNotIn("secret-of-the-folder", body)
+
+    def test_overrides_may_name_what_is_held_and_what_is_no_file(self):
+        data = self.root / "data" / "more"
+        data.mkdir(parents=True)
+        data.joinpath("a.txt").write_text("words\n" * 1000)
+        studio = self.studio("recipe.yaml", "data")
+        for value in ("dataset.paths=data", "dataset.paths=data/**/*.txt", "dataset.paths=[data/*/a.txt]", "dataset.paths=d*", "dataset.paths='[data/more/a.txt]'",
+                      "dataset.paths=none/**/x", "peft.target_modules=*_proj", "dataset.split=train[:10]", "recipe=a: b"):
+            self.assertNotIn("does not name", studio.ask("/api/plan", [("set", value)])[2], value)
+        text = "dataset={_target_: text, paths: [data/**/*.txt], tokenizer: bytes, seq_length: 64}"
+        model = "model={config: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, num_attention_heads: 4, vocab_size: 300}}"
+        self.assertIn('"ok":true', studio.ask("/api/plan", [("set", text), ("set", model)])[2])
+
+    def test_links_in_a_run_that_lead_elsewhere_are_passed_over(self):
+        run = self.root / "runs" / "one"
+        run.mkdir(parents=True)
+        run.joinpath("training.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+        secret = self.root / "elsewhere.jsonl"
+        secret.write_text('{"step": 1, "event": "start", "message": "a secret", "val_loss": 77.25, "predicted_step_seconds": 77.25}\n')
+        names = ("events.jsonl", "validation.jsonl", "estimate.json")
+        for name in names:
+            run.joinpath(name).symlink_to(secret)
+        os.mkfifo(run / "ranks.jsonl")
+        studio = self.studio("runs")
+        status, _, body = studio.ask("/api/run", [("run", "runs/one")])
+        self.assertEqual(status, 200)
+        self.assertIn("2.5", body)
+        self.assertNotIn("a secret", body)
+        self.assertNotIn("77.25", body)
+        stamp = json.loads(body)["stamp"]
+        secret.write_text("changed")
+        self.assertEqual(json.loads(studio.ask("/api/run", [("run", "runs/one")])[2])["stamp"], stamp)
+        for name in names:  # a link that stays within reach is read
+            run.joinpath(name).unlink()
+        self.root.joinpath("runs", "own.jsonl").write_text('{"step": 1, "event": "start", "message": "no secret"}\n')
+        run.joinpath("events.jsonl").symlink_to("../own.jsonl")
+        self.assertIn("no secret", studio.ask("/api/run", [("run", "runs/one")])[2])
+        run.joinpath("training.jsonl").unlink()
+        run.joinpath("training.jsonl").symlink_to(secret)
+        self.assertIn("missing-file", studio.ask("/api/run", [("run", "runs/one")])[2])
 
     def test_a_saved_recipe_is_new_and_in_the_working_directory(self):
         studio = self.studio("recipe.yaml")
