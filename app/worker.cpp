@@ -94,9 +94,10 @@ std::vector<std::string> watcher_words(const std::string& command, const config:
 }
 
 /// `end`: the last event, unless the stream has passed it on.
-void end_watching(metrics::Watcher& watcher, const metrics::Event* end) {
+void end_watching(metrics::Watcher& watcher, const metrics::Event* end,
+                  std::chrono::milliseconds limit = std::chrono::milliseconds::max()) {
   if (end != nullptr) watcher.offer(metrics::json_line(*end, metrics::now_seconds()));
-  watcher.finish();
+  watcher.finish(limit);
   for (const auto& note : watcher.take_notes()) log::warning(note);
 }
 
@@ -196,7 +197,8 @@ int main(int argc, char** argv) {
         const auto last = comm::ending();
         const auto end = metrics::end_event(static_cast<int>(last.code), first_line(last.text));
         if (says_end) stream->add(end);
-        if (watcher) end_watching(*watcher, says_end ? nullptr : &end);
+        // The other ranks run, or wait for this one, until it aborts the job.
+        if (watcher) end_watching(*watcher, says_end ? nullptr : &end, std::chrono::seconds(2));
         throw;
       }
       const auto end = metrics::end_event(code, "");

@@ -16,7 +16,7 @@ void set_level(Level level);
 /// progress bar so that no line is appended to it.
 void set_before_line(std::function<void()> hook);
 /// Called with each warning and error that is written, on the thread that writes it; an empty function removes the
-/// listener.
+/// listener. The log is locked meanwhile: a listener that logs would wait for itself.
 void set_listener(std::function<void(std::string_view message)> listener);
 void debug(std::string_view message);
 void info(std::string_view message);

@@ -29,18 +29,26 @@ EventStream::EventStream(int file, Watcher* watcher) : file_(file), watcher_(wat
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void EventStream::write_line(std::string_view line) {
+void EventStream::pass_on(std::string_view line) {
   if (file_ >= 0) {
     const std::lock_guard lock(mutex_);
     write_all(file_, std::string(line) + "\n");
   }
+  if (watcher_ != nullptr) watcher_->offer(line);
+}
+
+void EventStream::write_line(std::string_view line) {
+  pass_on(line);
   if (watcher_ == nullptr) return;
-  watcher_->offer(line);
-  for (const auto& note : watcher_->take_notes()) log::warning(note);  // which is an event again
+  for (const auto& note : watcher_->take_notes()) log::warning(note);  // which is an event again, through logged()
 }
 
 void EventStream::add(const Event& event) {
   write_line(json_line(event, now_seconds()));
+}
+
+void EventStream::logged(std::string_view warning) {
+  pass_on(json_line({.event = "warning", .message = std::string(warning)}, now_seconds()));
 }
 
 void EventStream::step(const StepRecord& record) {

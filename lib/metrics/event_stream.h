@@ -24,12 +24,16 @@ class EventStream {
   bool prints() const { return file_ >= 0; }
   /// Timestamps the event with the current time.
   void add(const Event& event);
+  /// A warning of the log, for the log's listener: unlike the others this never logs what the watcher has to say,
+  /// because the log is locked while its listener runs.
+  void logged(std::string_view warning);
   void step(const StepRecord& record);
   void ranks(const RankTimes& times);
   /// `name`: the validation set's name, "default" for an unnamed one.
   void validation(const ValidationRecord& record, std::string_view name);
 
  private:
+  void pass_on(std::string_view line);
   void write_line(std::string_view line);
 
   int file_;

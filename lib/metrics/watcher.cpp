@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{100};  ///< between two looks at a program that does not read, or that is to end
+constexpr milliseconds kLook{100};    ///< between two looks at a program that does not read, or that is to end
+constexpr milliseconds kGrace{1000};  ///< between SIGTERM and SIGKILL, and again for what SIGKILL takes
 
 /// The environment without what makes MPI programs think that they are this rank.
 std::vector<char*> environment() {
@@ -47,6 +48,16 @@ bool is_program(const fs::path& path) {
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
+
+/// SIGTERM for a process group, then SIGKILL, until `gone`.
+template <class Gone>
+void end_group(pid_t group, const Gone& gone) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    if (kill(-group, signal) != 0) return;  // ESRCH: nobody is left
+    for (milliseconds waited{0}; waited < kGrace && !gone(); waited += kLook) std::this_thread::sleep_for(kLook);
+    if (gone()) return;
+  }
 }
 
 }  // namespace
@@ -88,10 +99,10 @@ std::vector<std::string> Watcher::take_notes() {
   return std::exchange(notes_, {});
 }
 
-void Watcher::finish() {
+void Watcher::finish(milliseconds limit) {
   {
     const std::lock_guard lock(mutex_);
-    if (!ending_) deadline_ = Clock::now() + limits_.end;
+    if (!ending_) deadline_ = Clock::now() + std::min(limit, limits_.end);
     ending_ = true;
     changed_.notify_all();
   }
@@ -143,15 +154,24 @@ bool Watcher::start() {
   return true;
 }
 
+/// The status of a program that has ended just now. What it has started and left, in its group, is ended too: it would
+/// hold this rank's standard error open, and mpirun waits for that to be closed.
+std::optional<int> Watcher::reap() {
+  int status = 0;
+  const auto found = process_ < 0 ? 0 : waitpid(process_, &status, WNOHANG);
+  if (found == 0 || (found < 0 && errno == EINTR)) return std::nullopt;
+  const auto group = std::exchange(process_, -1);
+  end_group(group, [group] { return kill(-group, 0) != 0; });
+  return status;
+}
+
 /// Whether the program has ended; says how.
 bool Watcher::ended() {
   if (process_ < 0) return true;
-  int status = 0;
-  const auto found = waitpid(process_, &status, WNOHANG);
-  if (found == 0 || (found < 0 && errno == EINTR)) return false;
-  process_ = -1;
+  const auto status = reap();
+  if (!status) return false;
   close_input();
-  note(how_it_ended(status));
+  note(how_it_ended(*status));
   return true;
 }
 
@@ -220,18 +240,13 @@ void Watcher::run() {
     if (process_ < 0) return;
   }
   const auto quiet = [this] {  // a program that ends now ends as it should
-    int status = 0;
-    if (process_ >= 0 && waitpid(process_, &status, WNOHANG) == process_) process_ = -1;
+    reap();
     return process_ < 0;
   };
   while (!quiet() && !expired()) std::this_thread::sleep_for(kLook);
   if (quiet()) return;
   note("did not end with the run, and is killed");
-  for (const int signal : {SIGTERM, SIGKILL}) {
-    kill(-process_, signal);
-    for (int look = 0; look < 20 && !quiet(); ++look) std::this_thread::sleep_for(kLook);
-    if (process_ < 0) return;
-  }
+  end_group(process_, quiet);
 }
 
 std::vector<std::string> watcher_words(const std::string& command, const fs::path& recipe_folder) {

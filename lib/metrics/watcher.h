@@ -9,6 +9,7 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -37,14 +38,16 @@ class Watcher {
   void offer(std::string_view line);
   /// What a person should know since the last call: the program ended, lines were dropped.
   std::vector<std::string> take_notes();
-  /// Closes the program's input once the waiting lines are written, and waits for it to end. At most `limits.end`.
-  void finish();
+  /// Closes the program's input once the waiting lines are written, and waits for it to end. After `limit`, which
+  /// `limits.end` bounds, it is killed, which takes another 2 s at most. What it has left running is ended too.
+  void finish(std::chrono::milliseconds limit = std::chrono::milliseconds::max());
 
  private:
   using Clock = std::chrono::steady_clock;
   void run();
   bool start();
   bool write_line(const std::string& line);
+  std::optional<int> reap();
   bool ended();
   void close_input();
   bool expired();

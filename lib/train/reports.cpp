@@ -31,10 +31,7 @@ Reports::Reports(const config::Recipe& recipe, bool active, bool cuda, std::int6
                                   .end_step = end_step,
                                   .share = cuda ? "gpu" : "rank"};
   if (stream_ != nullptr && stream_->prints()) console.lines = console.bar;
-  if (stream_ != nullptr) {
-    log::set_listener(
-        [stream](std::string_view text) { stream->add({.event = "warning", .message = std::string(text)}); });
-  }
+  if (stream_ != nullptr) log::set_listener([stream](std::string_view text) { stream->logged(text); });
   if (const char* columns = std::getenv(metrics::kTerminalVariable)) {
     console.columns = std::atoi(columns);
     console.bar = console.lines;

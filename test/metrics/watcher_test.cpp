@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "metrics/event_stream.h"
 #include "temporary_folder.h"
 
 namespace automodel::metrics {
@@ -94,6 +97,50 @@ TEST_CASE("a watcher that outlives the run is killed, even if it ignores SIGTERM
   watcher.finish();
   CHECK(seconds_since(begin) < 20);
   CHECK(say(watcher.take_notes(), "is killed"));
+}
+
+TEST_CASE("a watcher is killed after the shorter limit of a run that fails", "[metrics]") {
+  Watcher watcher(shell("exec sleep 100"));
+  const auto begin = Clock::now();
+  watcher.finish(milliseconds(100));
+  CHECK(seconds_since(begin) < 20);
+  CHECK(say(watcher.take_notes(), "is killed"));
+}
+
+TEST_CASE("what a watcher leaves running is ended with it", "[metrics]") {
+  const test::TemporaryFolder folder;
+  const std::string child = "(trap '' TERM; exec sleep 100) & echo $! > " + (folder.path() / "left").native() + "; ";
+  for (const std::string then : {"exec cat > /dev/null", "exit 1"}) {
+    INFO(then);
+    Watcher watcher(shell(child + then), {.restarts = 0});
+    watcher.offer("start");
+    const auto begin = Clock::now();
+    while (!folder.read("left").ends_with('\n') && seconds_since(begin) < 60)
+      std::this_thread::sleep_for(milliseconds(20));
+    watcher.finish();
+    std::ifstream file("/proc/" + std::to_string(std::stoi(folder.read("left"))) + "/stat");
+    std::string pid, name, state = "gone";
+    file >> pid >> name >> state;
+    CHECK((state == "gone" || state == "Z"));  // Z: nobody has asked how it ended
+    std::filesystem::remove(folder.path() / "left");
+  }
+}
+
+TEST_CASE("warnings about a watcher, which are events, do not wait for themselves", "[metrics]") {
+  Watcher watcher(shell("exec sleep 100"), {.bytes = 100, .end = milliseconds(100)});  // no event fits
+  EventStream stream(-1, &watcher);
+  std::vector<std::string> lines;
+  log::set_listener([&](std::string_view text) {
+    lines.emplace_back(text);
+    stream.logged(text);
+  });
+  for (int i = 0; i < 8; ++i) {
+    log::warning("of the run " + std::string(100, 'x'));  // dropped; so is what is said about that
+    stream.add({.event = "checkpoint", .message = std::string(100, 'x')});
+  }
+  log::set_listener({});
+  CHECK(say(lines, "dropped"));
+  CHECK(lines.size() < 8 + 8);  // said when their number has doubled
 }
 
 TEST_CASE("a watcher's program is found beside the recipe or in PATH, or is an error", "[metrics][errors]") {
