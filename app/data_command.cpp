@@ -24,12 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
 
-/// The folder of the model's tokenizer; empty if the model is not available locally, which data that needs it will
-/// report.
-fs::path model_folder(const config::LoadedRecipe& loaded) {
+/// The model, if it is available locally; if not, data that needs its tokenizer will report that.
+std::optional<plan::ModelChoice> model_of(const config::LoadedRecipe& loaded) {
   plan::Located ignored(loaded);
-  const auto choice = plan::choose_model(loaded, ignored, false);
-  return choice ? choice->folder : fs::path();
+  return plan::choose_model(loaded, ignored, false);
 }
 
 /// A run of ids that are all learned, all context, or all padding.
@@ -245,13 +243,19 @@ int run_data(const Options& options) {
   warn_of_unsupported(loaded, key);
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
   const auto& shuffle = (options.validation ? recipe.validation_dataloader() : recipe.dataloader()).shuffle();
-  const data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
-                                     .key = key,
-                                     .classes = config::classes_of(loaded.recipe),
-                                     .seed = static_cast<std::uint64_t>(loaded.seed()),
-                                     .shuffle = shuffle.value_or(!options.validation),
-                                     .model_folder = model_folder(loaded),
-                                     .rejected = &rejected};
+  data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
+                               .key = key,
+                               .classes = config::classes_of(loaded.recipe),
+                               .seed = static_cast<std::uint64_t>(loaded.seed()),
+                               .shuffle = shuffle.value_or(!options.validation),
+                               .rejected = &rejected};
+  if (const auto model = model_of(loaded)) {
+    context.model_folder = model->folder;
+    if (context.classes > 0) {  // decide which token of a row has the label
+      context.context_length = model->spec.max_positions;
+      context.pad_token = model->spec.pad_token;
+    }
+  }
   Diagnostics problems;
   std::shared_ptr<const data::Dataset> dataset = data::open_dataset(*config, context, problems);
   if (!dataset) return fail(std::move(problems));

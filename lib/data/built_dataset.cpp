@@ -164,7 +164,8 @@ class BuiltOpening {
                                   : "a longer seq_length, or rows with answers");
       return nullptr;
     }
-    if (!parts.extra.empty() && labels > 0) ends.finish(context_);  // rows come from a chat template
+    if (!parts.extra.empty() && labels > 0 && context_.classes == 0)
+      ends.finish(context_);  // rows come from a chat template
     const std::int64_t multiple = builder.common_multiple();
     const std::int64_t common = multiple == 0 ? 0 : (longest + multiple - 1) / multiple * multiple;
     std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),

@@ -16,17 +16,21 @@ class ClassBuilder final : public RowBuilder {
         columns_(std::move(columns)),
         limit_(max_length ? std::optional<std::int64_t>(*max_length) : parts.context.context_length),
         classes_(parts.context.classes),
-        pad_(parts.context.pad_token) {}
+        pad_(pad_of(parts)) {}
+
+  static std::int32_t pad_of(const BuilderParts& parts) {
+    return parts.context.pad_token.value_or(parts.tokenizer->fill());
+  }
 
   std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
-    std::string text;
-    for (const auto& column : columns_) text += text_cell(row, column);
     const auto label = row.find("label");
     if (label == row.end() || !label->is_number_integer()) throw RowRefused("column 'label' is not a number");
     const auto value = label->get<std::int64_t>();
     if (const auto problem = check_class(value, classes_)) throw RowRefused(problem->reason + "; " + problem->help);
-    Sample sample{.input_ids = tokenizer().encode(text, {.limit = limit_}).ids};
+    EncodeOptions options{.limit = limit_};
+    if (columns_.size() > 1) options.second = text_cell(row, columns_[1]);
+    Sample sample{.input_ids = tokenizer().encode(text_cell(row, columns_[0]), options).ids};
     label_last_token(sample, static_cast<std::int32_t>(value), pad_);
     const auto size = static_cast<std::int64_t>(sample.input_ids.size());
     return BuiltRow{std::move(sample.input_ids), std::move(sample.labels), size};
@@ -36,7 +40,7 @@ class ClassBuilder final : public RowBuilder {
   std::vector<std::string> columns_;
   std::optional<std::int64_t> limit_;
   int classes_;
-  std::optional<std::int32_t> pad_;
+  std::int32_t pad_;
 };
 
 std::unique_ptr<Builder> make(const config::ClassSetFields& config, const std::string& path,
@@ -44,8 +48,8 @@ std::unique_ptr<Builder> make(const config::ClassSetFields& config, const std::s
                               BuilderParts& parts, Diagnostics& problems) {
   const auto split = limited(config.split().value_or("train"), config.num_samples_limit());
   if (!load_repository(parts, path, "path_or_dataset", split, name, {}, problems)) return nullptr;
-  parts.extra = "classes " + std::to_string(parts.context.classes) + " " +
-                std::to_string(parts.context.pad_token.value_or(-1)) + " " +
+  parts.extra = "classes 2 " + std::to_string(parts.context.classes) + " " +
+                std::to_string(ClassBuilder::pad_of(parts)) + " " +
                 std::to_string(parts.context.context_length.value_or(0));
   return std::make_unique<ClassBuilder>(parts, std::move(columns), config.max_length());
 }

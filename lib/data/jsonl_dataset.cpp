@@ -60,6 +60,7 @@ class Opening {
     sources_ =
         find_files(config_.paths(), Wanted::kJsonLines, context_.recipe_folder, context_.key + ".path", problems_);
     open_tokenizer();
+    if (tokenizer_) classes_.pad = context_.pad_token.value_or(padding_id());
     if (tokenizer_ && context_.classes == 0) read_template();
     if (problems_.size() > before) return nullptr;
     BadRows bad(config_.max_bad_rows(), context_.key, context_.quiet);
@@ -90,7 +91,6 @@ class Opening {
                                                                                  {"messages", &options_.messages_key}};
     options_.mask_prompt = config_.mask_prompt();
     classes_.classes = context_.classes;
-    classes_.pad = context_.pad_token;
     if (config_.truncation()) classes_.limit = static_cast<std::size_t>(limit());
     std::vector<std::string_view> names;
     for (const auto& column : known) names.push_back(column.first);
@@ -123,6 +123,8 @@ class Opening {
           .hint("the model's vocab_size must be at least {}", tokenizer_->vocab_size());
     }
   }
+
+  std::int32_t padding_id() const { return tokenizer_->pad().value_or(tokenizer_->eos().value_or(0)); }
 
   void read_template() {
     const std::string key = context_.key + ".chat_template";
@@ -171,7 +173,7 @@ class Opening {
     for (const auto& text : {options_.prompt_key, options_.response_key, options_.messages_key}) hash.add(text);
     hash.add(fmt::format("{} {} {}", options_.mask_prompt, limit(), config_.truncation()));
     if (context_.classes > 0) {
-      hash.add(fmt::format("classes {} {}", context_.classes, context_.pad_token.value_or(-1)));
+      hash.add(fmt::format("classes {} {}", context_.classes, *classes_.pad));
       for (const auto& text : {classes_.text_key, classes_.first_key, classes_.second_key, classes_.label_key})
         hash.add(text);
     }
@@ -259,7 +261,7 @@ class Opening {
                                       format_count(static_cast<double>(store.tokens())),
                                       format_count(static_cast<double>(labels)), bad.summary()) +
                           unused_columns();
-    const Padding padding{tokenizer_->pad().value_or(tokenizer_->eos().value_or(0)), config_.pad_to_multiple_of(), 0};
+    const Padding padding{padding_id(), config_.pad_to_multiple_of(), 0};
     return std::make_unique<JsonlDataset>(std::move(store), padding, std::move(summary));
   }
 

@@ -67,6 +67,7 @@ class Mixture final : public Dataset {
   std::pair<const Dataset*, std::int64_t> source(std::int64_t index) const {
     const auto [part, count] = interleaving_.at(index);
     const auto& rows = *parts_[part];
+    if (rows.endless()) return {&rows, count};  // its epochs differ
     return {&rows, orders_[part]->sample(count / rows.size(), count % rows.size())};
   }
 
@@ -123,10 +124,18 @@ std::unique_ptr<Dataset> open_mixture(const config::MixtureDatasetConfig& config
     const double weight =
         sections[i].weight() ? *sections[i].weight() : *sections[i].epochs() * static_cast<double>(opened->size());
     if (!sections[i].weight()) rows += weight;
+    if (const auto first = parts.empty() ? opened->padding().id : parts.front().first->padding().id;
+        context.classes > 0 && !context.pad_token && opened->padding().id != first)
+      problems.add("bad-value", own.key)
+          .says(
+              "the mixture's first part is padded with token {}, this one with {}: a classifier finds the last token "
+              "by one of them",
+              first, opened->padding().id)
+          .hint("set model.pad_token_id to one of them");
     parts.emplace_back(std::move(opened), weight);
   }
   if (problems.size() > before) return nullptr;
-  constexpr double kMostRows = 1e15;
+  constexpr double kMostRows = 1e9;
   if (rows > kMostRows) {
     problems.add("bad-value", context.key + ".datasets")
         .says("an epoch of the mixture would have {} rows", format_count(rows))

@@ -24,6 +24,7 @@ class MockDataset final : public Dataset {
         vocab_size_(static_cast<std::uint64_t>(vocabulary_of(config, context))),
         length_(config.seq_length()),
         classes_(context.classes),
+        pad_token_(context.pad_token.value_or(0)),
         class_stream_(context.seed, "data/" + context.key + "/classes"),
         size_(config.num_samples()) {}
 
@@ -44,7 +45,7 @@ class MockDataset final : public Dataset {
       out.input_ids[t] = static_cast<std::int32_t>(stream_.below(first + t, vocab_size_));
     if (classes_ > 0) {
       const auto label = class_stream_.below(static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(classes_));
-      return label_last_token(out, static_cast<std::int32_t>(label), std::nullopt);
+      return label_last_token(out, static_cast<std::int32_t>(label), pad_token_);
     }
     out.labels.assign(out.input_ids.begin() + 1, out.input_ids.end());
     out.labels.push_back(kIgnoredLabel);
@@ -54,7 +55,7 @@ class MockDataset final : public Dataset {
   RandomStream stream_;
   std::uint64_t vocab_size_;
   std::int64_t length_;
-  int classes_;
+  int classes_, pad_token_;
   RandomStream class_stream_;
   std::int64_t size_;
 };

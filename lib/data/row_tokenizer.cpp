@@ -122,6 +122,7 @@ Encoding RowTokenizer::encode(std::string_view text, const EncodeOptions& option
   {
     const std::lock_guard lock(mutex_);
     encoder_->encode(text, false, out.ids);
+    if (options.second) encoder_->encode(*options.second, false, out.ids);
   }
   if (options.spans) out.spans = tokenizer::token_spans(*own_, text, out.ids);
   std::vector<std::int32_t> before, after;

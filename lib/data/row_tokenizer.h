@@ -25,6 +25,7 @@ struct EncodeOptions {
   std::optional<std::int64_t> full = std::nullopt;   ///< pad to this many tokens
   bool pad_right = false;                            ///< regardless of the side that the tokenizer pads
   bool spans = false;
+  std::optional<std::string_view> second = std::nullopt;  ///< follows the text, encoded apart; without spans
 };
 
 struct Encoding {

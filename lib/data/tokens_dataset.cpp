@@ -54,7 +54,7 @@ std::int32_t target_of(const TokenRow& row, std::size_t t) {
 /// A row's format: that of a classifier or of a language model.
 struct RowFormat {
   int classes = 0;
-  std::optional<int> pad_token = {};
+  int pad_token = 0;
   std::string_view example() const {
     return classes > 0 ? "a row is {\"input_ids\": [...], \"label\": 0}"
                        : "a row is {\"input_ids\": [...], \"labels\": [...]}";
@@ -232,7 +232,7 @@ std::unique_ptr<Dataset> open_tokens(const config::TokensDatasetConfig& config, 
   Files files = map_files(sources, key, problems);
   const bool found_all = problems.size() == before_files;
   BadRows bad(config.max_bad_rows(), key, context.quiet);
-  const RowFormat format{context.classes, context.pad_token};
+  const RowFormat format{context.classes, context.pad_token.value_or(config.pad_token_id())};
   Indexer indexer(std::min(own_limit, model_limit), rule, context.vocab_size, key, format, bad);
   for (std::size_t i = 0; i < files.maps.size(); ++i)
     indexer.add_file(files.paths[i], files.maps[i].text(), static_cast<std::uint32_t>(i));

@@ -69,7 +69,7 @@ class DataOpening {
                             .max_length = setup_.plan.model->spec.position_limit(),
                             .context_length = setup_.plan.model->spec.max_positions,
                             .classes = setup_.plan.model->spec.classes,
-                            .pad_token = setup_.plan.model->spec.pad_token,
+                            .pad_token = pad_token(),
                             .seed = setup_.seed(),
                             .shuffle = loader.shuffle().value_or(training),
                             .quiet = setup_.world.rank() != 0,
@@ -93,6 +93,13 @@ class DataOpening {
   }
 
  private:
+  /// The model's, else the one that pads the rows of training, which is saved as the model's.
+  std::optional<int> pad_token() const {
+    const auto& spec = setup_.plan.model->spec;
+    if (spec.pad_token || spec.classes == 0 || !setup_.loader) return spec.pad_token;
+    return setup_.loader->dataset().padding().id;
+  }
+
   Setup& setup_;
   Diagnostics& problems_;
 };

@@ -193,6 +193,25 @@ TEST_CASE("data exits with code 2 and gives the reason if a dataset builder refu
   CHECK(show(folder, {{"model", kModel}, {"dataset", dataset}}, "--validation").code == 2);
 }
 
+TEST_CASE("data shows a classifier's label where training has it", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("rows.jsonl", "{\"input_ids\": [5, 6, 4, 9], \"label\": 1}\n");
+  auto model = kModel;
+  model["num_labels"] = 2;
+  json recipe = {{"recipe", "TrainFinetuneRecipeForSequenceClassification"},
+                 {"model", model},
+                 {"dataset", {{"_target_", "tokens"}, {"path", "rows.jsonl"}}}};
+  const auto labels = [&] {
+    const auto run = show(folder, recipe, "--json");
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    return lines_of(run.out).at(0)["labels"];
+  };
+  CHECK(labels() == json({-100, -100, -100, 1}));
+  recipe["model"]["config"]["pad_token_id"] = 9;
+  CHECK(labels() == json({-100, -100, 1, -100}));
+}
+
 TEST_CASE("split takes its part of files as of repositories", "[cli]") {
   const test::TemporaryFolder folder;
   std::string rows, columns;

@@ -93,12 +93,23 @@ TEST_CASE("texts with a class are encoded with the tokenizer's special tokens, p
   REQUIRE(own);
   tokenizer::Encoder(*own).encode("hello", true, text);
   CHECK(sample.input_ids == text);
+
+  // What pads rows is passed over at their ends too: it is saved as the model's pad token.
+  const auto pad = own->role("pad_token").value_or(std::string(own->role("eos_token").value_or("")));
+  config = config_of(folder.write("ends.jsonl", fmt::format("{{\"text\": \"hello{}\", \"label\": 1}}\n", pad)).native(),
+                     kGolden + "/tokenizer/llama3", folder);
+  const auto ends = open(config, {.classes = 2});
+  REQUIRE(ends.dataset);
+  ends.dataset->read(0, sample);
+  REQUIRE(sample.input_ids.back() == ends.dataset->padding().id);
+  CHECK(sample.labels.back() == kIgnoredLabel);
+  CHECK(sample.labels.at(sample.labels.size() - 2) == 1);
 }
 
 TEST_CASE("NeMo AutoModel's sets of classes take a text or a pair of sentences, and cut them", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("train.jsonl",
-               "{\"text\": \"hello there\", \"sentence1\": \"hello \", \"sentence2\": \"there\", \"label\": 1}\n"
+               "{\"text\": \"hello there\", \"sentence1\": \"h\", \"sentence2\": \"e\", \"label\": 1}\n"
                "{\"text\": \"a\", \"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 0}\n");
   DatasetContext context{.classes = 2, .model_folder = kGolden + "/tokenizer/llama3"};
   const auto open_set = [&](auto config) {
@@ -109,7 +120,11 @@ TEST_CASE("NeMo AutoModel's sets of classes take a text or a pair of sentences, 
     return out;
   };
   Sample text, pair;
+  std::vector<std::string> said;
+  log::set_listener([&](std::string_view line) { said.emplace_back(line); });
   const auto imdb = open_set(config::ImdbDatasetConfig());
+  log::set_listener({});
+  CHECK(said.empty());  // no turn ends in a class
   INFO(to_text(imdb.problems));
   REQUIRE(imdb.dataset);
   REQUIRE(imdb.dataset->size() == 2);
@@ -123,8 +138,18 @@ TEST_CASE("NeMo AutoModel's sets of classes take a text or a pair of sentences, 
   INFO(to_text(pairs.problems));
   REQUIRE(pairs.dataset);
   pairs.dataset->read(0, pair);
-  CHECK(pair.input_ids == text.input_ids);
-  CHECK(pair.labels == labels);
+  // Each sentence by itself: "he" is one token.
+  Diagnostics problems;
+  const auto own = tokenizer::Tokenizer::load(kGolden + "/tokenizer/llama3", problems);
+  REQUIRE(own);
+  Ids apart = own->surround().before;
+  for (const auto* part : {"h", "e"}) tokenizer::Encoder(*own).encode(part, false, apart);
+  Ids joined;
+  tokenizer::Encoder(*own).encode("he", true, joined);
+  CHECK(pair.input_ids == apart);
+  CHECK(apart != joined);
+  CHECK(std::count(pair.labels.begin(), pair.labels.end(), kIgnoredLabel) == std::ssize(pair.labels) - 1);
+  CHECK(pair.labels.back() == 1);
 
   config::YelpDatasetConfig first;
   first.num_samples_limit = 1;

@@ -110,6 +110,19 @@ TEST_CASE("a mixture reads each part whole before it reads it again, in another 
   }
 }
 
+TEST_CASE("a mixture in a mixture goes on after its first epoch", "[data]") {
+  std::vector<std::pair<std::unique_ptr<Dataset>, double>> parts;
+  parts.emplace_back(three({}), 1.0);
+  const auto outer = mix(std::move(parts), {});
+  const auto inner = three({});
+  bool repeats = true;
+  for (std::int64_t i = 0; i < 3 * inner->size(); ++i) {
+    CHECK(id_of(*outer, i) == id_of(*inner, i));
+    repeats = repeats && id_of(*inner, i) == id_of(*inner, i % inner->size());
+  }
+  CHECK_FALSE(repeats);
+}
+
 TEST_CASE("every mesh trains on the same rows of a mixture in each step", "[data]") {
   const auto steps = [](std::int64_t dp, std::int64_t local) {
     std::vector<std::multiset<std::int32_t>> out;
@@ -168,13 +181,14 @@ TEST_CASE("a mixture without parts, shares or data is refused with the key", "[d
 TEST_CASE("parts of a mixture are opened with their own keys, and texts share one tokenizer", "[data][errors]") {
   const test::TemporaryFolder folder;
   folder.write("a.txt", std::string(100, 'a'));
-  const auto open = [&](const std::string& parts) {
+  const auto open = [&](const std::string& parts, int classes = 0) {
     const auto loaded = config::read_recipe(
         "model: {config: {model_type: llama}}\ndataset: {_target_: mixture, datasets: " + parts + "}\n", "r.yaml", {},
         {});
     REQUIRE(loaded.problems.empty());
     std::pair<std::unique_ptr<Dataset>, Diagnostics> out;
-    out.first = open_dataset(*loaded.recipe.dataset(), {.recipe_folder = folder.path()}, out.second);
+    out.first =
+        open_dataset(*loaded.recipe.dataset(), {.recipe_folder = folder.path(), .classes = classes}, out.second);
     return out;
   };
   const auto good = open(
@@ -194,6 +208,20 @@ TEST_CASE("parts of a mixture are opened with their own keys, and texts share on
   REQUIRE(!two.second.empty());
   CHECK(two.second[0].id == "bad-value");
   CHECK(two.second[0].key == "dataset.datasets.1.dataset.tokenizer");
+  const auto large = open("[{epochs: 2.0e+8, dataset: {_target_: mock, num_samples: 8, seq_length: 10}}]");
+  REQUIRE(large.second.size() == 1);
+  CHECK(large.second[0].id == "bad-value");
+  CHECK(large.second[0].key == "dataset.datasets");
+  // A classifier has one pad token.
+  folder.write("rows.jsonl", "{\"input_ids\": [1, 2], \"label\": 0}\n");
+  const std::string padded =
+      "[{weight: 1, dataset: {_target_: mock, seq_length: 10}}, "
+      "{weight: 1, dataset: {_target_: tokens, path: rows.jsonl, pad_token_id: ";
+  CHECK(open(padded + "0}}]", 2).first);
+  const auto pads = open(padded + "3}}]", 2);
+  REQUIRE(pads.second.size() == 1);
+  CHECK(pads.second[0].id == "bad-value");
+  CHECK(pads.second[0].key == "dataset.datasets.1.dataset");
 }
 
 }  // namespace automodel::data

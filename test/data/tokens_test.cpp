@@ -66,6 +66,13 @@ TEST_CASE("a classifier's row has its label at the last token that is not paddin
   CHECK(labels(2) == Ids{-100, 1});  // nothing but padding: the last token all the same, as in transformers
   CHECK(labels(3) == Ids{-100, 1});
   CHECK(sample.input_ids == Ids{4, 5});
+  // A model without a pad token gets the one that pads its rows (7), in its labels and in what is saved.
+  const auto without =
+      open_rows(folder, "{\"input_ids\": [5, 7, 9, 7], \"label\": 2}\n", {.vocab_size = 10, .classes = 3});
+  REQUIRE(without.dataset);
+  without.dataset->read(0, sample);
+  CHECK(without.dataset->padding().id == 7);
+  CHECK(sample.labels == Ids{-100, -100, 2, -100});
 }
 
 TEST_CASE("a classifier's rows without a class, or with one that the model lacks, are refused", "[data]") {
