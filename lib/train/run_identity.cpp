@@ -94,7 +94,10 @@ checkpoint::IdentityPart method_of(const Setup& setup) {
   std::string name = "training of all parameters";
   if (const auto& frozen = setup.plan.frozen) name = fmt::format("training of all but {} parameters", frozen->elements);
   if (const auto& adapters = setup.plan.adapters) name = fmt::format("adapters of rank {}", adapters->spec.rank);
-  return {name, name};
+  if (!setup.plan.teacher) return {name, name};
+  const auto& teacher = *setup.plan.teacher->model;
+  name += ", distilled from " + last_part(teacher.name);
+  return {name, name + " " + model_of(teacher).digest};
 }
 
 /// Sections that do not affect what is trained.

@@ -217,6 +217,10 @@ StartPoint find_start(const Setup& setup, checkpoint::MemoryCopies* copies, cons
     }
   }
   out.weights = weights_of(setup, out);
+  if (const auto& teacher = setup.plan.teacher)
+    out.lines.push_back(teacher->model->load_weights
+                            ? fmt::format("teacher   weights {}", teacher->model->folder.native())
+                            : fmt::format("teacher   weights drawn from seed {}", teacher->weights.seed));
   out.rates = rates_of(setup, out, out.lines);
   return out;
 }

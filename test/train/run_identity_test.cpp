@@ -72,6 +72,14 @@ TEST_CASE("another configuration of a model, other samples or another method mak
   const auto adapters = identities.of({"peft={dim: 2}"});
   CHECK(!(adapters.method == run.method));
   CHECK(adapters.model == run.model);
+  const std::string teacher =
+      "teacher_model={config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+      "num_attention_heads: 2, vocab_size: 64, max_position_embeddings: 32, rope_theta: ";
+  const auto taught = identities.of({teacher + "10000}}"}), otherwise = identities.of({teacher + "50000}}"});
+  CHECK(run.method.digest == "training of all parameters");  // as before there were teachers
+  CHECK(taught.method.name != run.method.name);
+  CHECK(taught.method.digest != otherwise.method.digest);
+  CHECK(taught.model == run.model);
 }
 
 TEST_CASE("a run on another mesh, in another type or folder is the same run", "[train]") {
