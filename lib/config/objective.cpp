@@ -33,6 +33,25 @@ void for_each_set(const Recipe& recipe, const Rule& rule) {
   for (const auto& [name, dataset] : recipe.validation_datasets()) rule(dataset, "validation_dataset_" + name);
 }
 
+/// Keys of rows that become conversations, for rows with a class.
+void warn_of_conversations(const DatasetConfig& dataset, const std::string& key, Problems& problems) {
+  if (const auto* mixture = std::get_if<MixtureDatasetConfig>(&dataset)) {
+    for (std::size_t i = 0; i < mixture->datasets().size(); ++i)
+      if (const auto& part = mixture->datasets()[i].dataset())
+        std::visit(
+            [&](const auto& section) {
+              warn_of_conversations(section, key + ".datasets." + std::to_string(i) + ".dataset", problems);
+            },
+            *part);
+  } else if (std::holds_alternative<JsonlDatasetConfig>(dataset)) {
+    for (const char* name : {".mask_prompt", ".chat_template"})
+      if (problems.given(key + name))
+        problems.warn("no-effect", key + name)
+            .says("{} has no effect: a classifier's rows are a text or two and a label", key + name)
+            .hint("remove it");
+  }
+}
+
 void check_classifier(const Recipe& recipe, Problems& problems) {
   const auto& model = *recipe.model();
   if (!model.num_labels())
@@ -62,6 +81,7 @@ void check_classifier(const Recipe& recipe, Problems& problems) {
           .hint(
               "tokens, with rows {\"input_ids\": [...], \"label\": 0}, or jsonl, with rows {\"text\": ..., "
               "\"label\": 0}");
+    warn_of_conversations(dataset, key, problems);
   });
 }
 

@@ -229,6 +229,10 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
     out.loss.distillation = DistillationPlan{.ratio = recipe.kd_ratio(), .temperature = lesson.temperature()};
     // Five tensors as large as the logits exist at once, so that they are always made in chunks.
     if (!out.loss.loss_chunk || lesson.chunk_size() > 0) out.loss.loss_chunk = lesson.chunk_size();
+    if (out.loss.logit_softcap > 0)
+      report.refuse("unsupported-option", "loss_fn.logit_softcapping")
+          .says("the loss would cap a student's logits, but not those of its teacher")
+          .hint("remove it; caps that config.json has are each model's own");
     if (request.head_rows_normed)
       report.refuse("unsupported-option", "model")
           .says("a model whose head's rows are normalised cannot be a student: its loss is not computed in chunks")

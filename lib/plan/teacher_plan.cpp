@@ -101,6 +101,12 @@ std::shared_ptr<const TrainingPlan> plan_teacher(const config::LoadedRecipe& loa
   if (!made.plan) return nullptr;
   for (auto& warning : as_the_teachers(std::move(made.warnings), loaded))
     if (warning.key.starts_with("teacher_model")) report.warnings().push_back(std::move(warning));
+  const auto& section = *loaded.recipe.teacher_model();
+  if (!section.pretrained_model_name_or_path() || !section.load_base_model() ||
+      config::leaves_weights(section.target()))
+    report.warn("no-effect", "teacher_model")
+        .says("the teacher's weights are drawn from the seed: a student learns nothing of use from it")
+        .hint("set teacher_model.pretrained_model_name_or_path to a folder of trained weights");
   if (!made.plan->model || !student.model) return nullptr;
   check_pair(student, *made.plan, report);
   freeze(*made.plan);

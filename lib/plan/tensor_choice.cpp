@@ -358,6 +358,11 @@ arch::TensorPlan choose_tensor_plan(const config::LoadedRecipe& loaded, const Mo
   plan.sequence_parallel = sequence;
   plan.overlap = overlap;
   if (report.ok()) TensorCheck(model, plan, sizes.tp, report).layers(given.map() != nullptr, key);
+  if (model.spec.classes > 0 && arch::divides_vocabulary(plan, model.layout, arch::Role::kHead))
+    report.refuse("unsupported-option", key)
+        .says("tp_plan divides a classifier's head '{}'; every rank needs all scores for the accuracy",
+              model.layout.head)
+        .hint("leave '{}' out of the mapping", model.layout.head);
   const auto tokens = length.tokens / sizes.cp;
   if ((plan.sequence_parallel || model.spec.moe) && length.tokens % sizes.cp == 0 && tokens % sizes.tp != 0) {
     const std::int64_t unit = std::int64_t{sizes.tp} * sizes.cp, down = length.tokens / unit * unit;

@@ -124,11 +124,40 @@ TEST_CASE("what does not go together as teacher and student is refused", "[plan]
         "model-not-found teacher_model.pretrained_model_name_or_path;");
   CHECK(refusal(student("strategy: ddp", "{config: {model_type: llama, hidden_size: 64}}"))
             .find("missing-key teacher_model.config.num_hidden_layers;") != std::string::npos);
+  CHECK(refusal(student() + "loss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy, "
+                            "logit_softcapping: 30}\n") == "unsupported-option loss_fn.logit_softcapping;");
   // A mesh that suits the student only: three heads over two ranks.
   const std::string odd =
       "{torch_dtype: float32, config: {model_type: llama, hidden_size: 96, intermediate_size: 160, num_hidden_layers: "
       "2, num_attention_heads: 3, num_key_value_heads: 3, vocab_size: 1000}}";
   CHECK_FALSE(refusal(student("strategy: fsdp2, tp_size: 2", odd)).empty());
+}
+
+TEST_CASE("a plan that divides a classifier's head is refused", "[plan][objectives]") {
+  const auto with = [](const std::string& style) {
+    return refusal(classifier("strategy: fsdp2, tp_size: 2, tp_plan: " + style));
+  };
+  CHECK(with("{score: colwise}") == "unsupported-option distributed.tp_plan;");
+  CHECK(with("{score: colwise_rep}") == "unsupported-option distributed.tp_plan;");
+  CHECK(with("{'model.layers.*.mlp.up_proj': colwise, 'model.layers.*.mlp.gate_proj': colwise, "
+             "'model.layers.*.mlp.down_proj': rowwise}")
+            .empty());
+  CHECK(with("auto").empty());
+}
+
+TEST_CASE("settings without a use beside a teacher or classes are warned about", "[plan][objectives]") {
+  const auto warned = [](const std::string& recipe, const std::string& key) {
+    const auto loaded = config::read_recipe(recipe, "recipe.yaml", {}, {});
+    REQUIRE(to_text(loaded.problems).empty());
+    const auto plan = estimate::make_plan(loaded, {}).plan;
+    REQUIRE(plan);
+    return std::ranges::count_if(plan->warnings, [&](const auto& each) { return each.key == key; });
+  };
+  CHECK(warned(student(), "teacher_model") == 1);  // drawn from the seed
+  auto rows = classifier();
+  rows.replace(rows.find("mock, seq_length: 32"), 20, "jsonl, path: x.jsonl, seq_length: 32, mask_prompt: false");
+  CHECK(warned(rows, "dataset.mask_prompt") == 1);
+  CHECK(warned(rows, "dataset.chat_template") == 0);
 }
 
 }  // namespace
