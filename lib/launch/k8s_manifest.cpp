@@ -107,8 +107,9 @@ Value variables_of(const K8sJob& job) {
   return out;
 }
 
+/// Without StrictModes: the folder of a Secret's volume has mode 1777, below which sshd would refuse every key.
 List sshd_of(const K8sJob& job) {
-  List out{"/usr/sbin/sshd", "-De"};
+  List out{"/usr/sbin/sshd", "-De", "-o", "StrictModes=no"};
   if (job.kind == K8sKind::kJobSet)
     for (const auto& word : {std::string("-o"), fmt::format("AuthorizedKeysFile={}/authorized_keys", kSshFolder)})
       out.emplace_back(word);

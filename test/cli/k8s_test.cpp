@@ -60,6 +60,7 @@ TEST_CASE("k8s prints the objects of each kind with ranks, GPUs, volumes and res
     CHECK(count(text, "medium: Memory\n") == 2);
     CHECK(count(text, "nvidia.com/gpu: 4\n") == 1);
     CHECK(count(text, "preStop:\n") == 1);
+    CHECK(count(text, "StrictModes=no") == 1);  // a Secret's folder has mode 1777
     CHECK(count(text, "terminationGracePeriodSeconds: 120\n") == 2);
     CHECK(has(text, kind == "mpijob" ? "backoffLimit: 5\n" : "maxRestarts: 5\n"));  // of the recipe
     std::istringstream lines(kRecipe);
