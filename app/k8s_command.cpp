@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "commands.h"
+#include "config/yaml_text.h"
 #include "estimate/state_bytes.h"
 #include "job_plan.h"
 #include "launch/k8s_manifest.h"
@@ -32,12 +33,13 @@ int grace_of(const JobPlan& planned) {
 std::pair<std::string, std::string> volume_of(const std::string& text) {
   const auto equals = text.find('=');
   std::string name = text.substr(0, equals), path = equals == std::string::npos ? "" : text.substr(equals + 1);
-  if (!launch::is_k8s_name(name) || !path.starts_with("/") || path == "/" ||
-      std::ranges::any_of(path, [](unsigned char c) { return c < 0x20 || c == 0x7f || c == ':'; }))
+  const bool absolute = path.starts_with("/");
+  path = fs::path(path).lexically_normal().string();
+  while (path.ends_with('/')) path.pop_back();
+  if (!launch::is_k8s_subdomain(name) || !absolute || path.empty() || path.find(':') != std::string::npos ||
+      path.find_first_of("\n\t") != std::string::npos || !config::is_yaml_literal(path))
     throw wrong_words(fmt::format("--volume '{}' is not NAME=PATH", text),
                       "the name of a persistent volume claim and where it appears: '--volume data=/data'");
-  path = fs::path(path).lexically_normal().string();
-  if (path.ends_with('/')) path.pop_back();
   return {std::move(name), std::move(path)};
 }
 
@@ -47,7 +49,7 @@ bool holds(const std::string& folder, const std::string& path) {
 
 std::vector<std::pair<std::string, std::string>> volumes_of(const Options& options) {
   std::vector<std::pair<std::string, std::string>> out;
-  std::set<std::string> paths{"/etc/automodel", "/dev/shm", "/etc/mpi"};
+  std::set<std::string> paths{"/etc/automodel", "/etc/automodel-ssh", "/dev/shm", "/etc/mpi"};
   for (const auto& text : options.volumes) {
     out.push_back(volume_of(text));
     if (!paths.insert(out.back().second).second)

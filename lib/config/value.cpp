@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/scalar.h"
+#include "config/yaml_text.h"
 
 namespace automodel::config {
 namespace {
@@ -38,16 +39,23 @@ bool is_scalar(const Value& value) {
   return value.list() == nullptr && value.map() == nullptr;
 }
 
+/// Words that other readers of YAML take for numbers, dates (0755, 0b1, 1:30, 2024-01-01) or truth values (y, N).
+bool is_value_elsewhere(std::string_view text) {
+  const auto digit = [&](std::size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  return digit(0) || ((text[0] == '+' || text[0] == '.') && digit(1)) ||
+         (text.size() == 1 && std::string_view("yYnN").find(text[0]) != std::string_view::npos);
+}
+
 /// A string as it must be written in YAML to be read back as a string.
 std::string yaml_string(const std::string& text) {
-  const bool plain =
-      !text.empty() && scalar_value(text, false).string() != nullptr &&
-      text.find_first_of("\n\r\t\"\\\x7f") == std::string::npos &&
-      std::string_view("!&*-?|>@`%'\",[]{}#:= ").find(text.front()) == std::string_view::npos && text.back() != ' ' &&
-      text.back() != ':' && text.find(": ") == std::string::npos && text.find(" #") == std::string::npos &&
-      text.find_first_of("[]{},$?") == std::string::npos &&
-      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
-  return plain ? text : Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const bool plain = !text.empty() && scalar_value(text, false).string() != nullptr &&
+                     text.find_first_of("\n\t\"\\") == std::string::npos && is_yaml_literal(text) &&
+                     !is_value_elsewhere(text) &&
+                     std::string_view("!&*-?|>@`%'\",[]{}#:= ").find(text.front()) == std::string_view::npos &&
+                     text.back() != ' ' && text.back() != ':' && text.find(": ") == std::string::npos &&
+                     text.find(" #") == std::string::npos && text.find_first_of("[]{},$?") == std::string::npos;
+  if (plain) return text;
+  return is_yaml_literal(text) ? Json(text).dump(-1, ' ', false, Json::error_handler_t::replace) : yaml_quoted(text);
 }
 
 std::string yaml_scalar(const Value& value) {

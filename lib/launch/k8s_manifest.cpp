@@ -8,6 +8,7 @@
 #include "base/problem_id.h"
 #include "base/shell_word.h"
 #include "config/value.h"
+#include "config/yaml_text.h"
 #include "launch/forwarding.h"
 
 namespace automodel::launch {
@@ -81,9 +82,9 @@ std::string block(const std::string& key, const std::string& text) {
   return out;
 }
 
-/// Whether YAML's literal style can hold the text.
-bool is_literal(const std::string& text) {
-  return std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 && c != '\n' && c != '\t'; });
+/// A file of the ConfigMap: its text as it is, or else in quotes.
+std::string file(const std::string& key, const std::string& text) {
+  return config::is_yaml_literal(text) ? block(key, text) : fmt::format("  {}: {}\n", key, config::yaml_quoted(text));
 }
 
 std::string config_map(const K8sJob& job) {
@@ -96,9 +97,7 @@ std::string config_map(const K8sJob& job) {
       hosts += fmt::format("{0}-node-0-{1}.{0} slots={2}\n", job.name, i, job.ranks_per_node);
     out += block("hostfile", hosts);
   }
-  out += is_literal(job.recipe) ? block("recipe.yaml", job.recipe)
-                                : fmt::format("  recipe.yaml: {}\n", config::to_json(Value(job.recipe)));
-  return out + block("run.sh", run_script(job)) + block("stop.sh", kStop);
+  return out + file("recipe.yaml", job.recipe) + file("run.sh", run_script(job)) + file("stop.sh", kStop);
 }
 
 Value variables_of(const K8sJob& job) {
@@ -266,6 +265,16 @@ std::string k8s_name(const std::string& text) {
   out.resize(std::min(out.size(), kMostName));
   while (out.ends_with('-')) out.pop_back();
   return out;
+}
+
+bool is_k8s_subdomain(const std::string& name) {
+  if (name.size() > 253) return false;
+  for (std::size_t at = 0; at <= name.size();) {
+    const auto end = std::min(name.find('.', at), name.size());
+    if (!is_k8s_name(name.substr(at, end - at))) return false;
+    at = end + 1;
+  }
+  return true;
 }
 
 bool is_k8s_name(const std::string& name) {

@@ -38,7 +38,9 @@ std::string k8s_manifest(const K8sJob& job);
 /// A name for objects made of any text: lower-case letters, digits and hyphens, at most 40 of them, beginning with a
 /// letter.
 std::string k8s_name(const std::string& text);
-/// Whether `name` may be the name of an object, a namespace or a claim (RFC 1123, one label).
+/// Whether `name` may be the name of a job or a namespace (RFC 1123, one label).
 bool is_k8s_name(const std::string& name);
+/// Whether `name` may be the name of a claim (RFC 1123, labels with dots between them).
+bool is_k8s_subdomain(const std::string& name);
 
 }  // namespace automodel::launch

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "cli/program.h"
 
@@ -100,7 +101,10 @@ TEST_CASE("k8s refuses before it prints", "[cli][errors]") {
   refused("--nodes 1 --volume data", "is not NAME=PATH");
   refused("--nodes 1 --volume Data=/data", "is not NAME=PATH");
   refused("--nodes 1 --volume data=data", "is not NAME=PATH");
+  for (const char* bad : {"data=//", "data=/.", "data=/data/..", "data=", "a..b=/data", "'data=/a\nb'"})
+    refused(fmt::format("--nodes 1 --volume {}", bad), "is not NAME=PATH");
   refused("--nodes 1 --volume a=/data --volume b=/data/", "is the place of two volumes");
+  refused("--nodes 1 --volume a=/etc/automodel-ssh", "is the place of two volumes");
   refused("--nodes 1 --volume a=/dev/shm", "is the place of two volumes");
   refused("--nodes 1 --namespace My_Space", "--namespace");
   refused("--nodes 1 --image 'a b'", "--image");

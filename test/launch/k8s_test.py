@@ -36,8 +36,8 @@ def check(condition, message):
         raise AssertionError(message)
 
 
-def printed(automodel, folder, *words, **environment):
-    (folder / "recipe.yaml").write_text(RECIPE)
+def printed(automodel, folder, *words, recipe=RECIPE, **environment):
+    (folder / "recipe.yaml").write_text(recipe, encoding="utf-8", newline="")
     made = subprocess.run([automodel, "k8s", "recipe.yaml", *words], cwd=folder, capture_output=True, text=True,
                           env={**os.environ, **environment})
     check(made.returncode == 0, made.stderr)
@@ -58,9 +58,30 @@ def schemas(automodel, path):
     def faults(document):
         return [error.message for error in jsonschema.Draft202012Validator(known[document["kind"]]).iter_errors(document)]
 
+    # What some readers of YAML take for the end of a line or refuse, in the recipe and in run.sh: what follows it would
+    # be YAML of its own. Words that are numbers or truth values for some.
+    def hostile(folder, kind):
+        odd = "\x85 \u2028 \u2029 \ufeff \u0080"
+        comment = f"# a{odd}b\u2028injected: yes\u2028\n"
+        overrides = ["--checkpoint.checkpoint_dir", f"r{odd}\x7f\u2028injected: yes\u2028\r"]
+        text = printed(automodel, folder, "--nodes", "1", "--gpus-per-node", "2", "--kind", kind, "--namespace", "y",
+                       "--volume", "0755=/data", "--volume", "a.b=/0b1", *overrides, recipe=comment + RECIPE,
+                       HF_HOME="0b1")
+        check(text.isascii(), "not in ASCII")
+        files, *others = yaml.safe_load_all(text)
+        check(set(files) == {"apiVersion", "kind", "metadata", "data"}, f"{set(files)}")
+        check(files["data"]["recipe.yaml"] == comment + RECIPE, "the recipe is not what it was")
+        check(f"'r{odd}\x7f\u2028injected: yes\u2028\r'" in files["data"]["run.sh"], files["data"]["run.sh"])
+        for document in [files, *others]:
+            check(not faults(document), f"{document['kind']}: {faults(document)}")
+        # PyYAML reads the letter y, 0b1 and the like as text, or not, as it likes: see the quotes.
+        for quoted in ('namespace: "y"', 'claimName: "0755"', 'value: "0b1"'):
+            check(quoted in text, f"without quotes: {quoted}")
+
     seen = set()
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("mpijob", "trainjob", "jobset"):
+            hostile(pathlib.Path(folder), kind)
             text = printed(automodel, pathlib.Path(folder), "--nodes", "2", "--gpus-per-node", "1", "--kind", kind,
                            "--volume", "no=/data", "--namespace", "123", "--max-restarts", "3", HF_HOME="/data/hf")
             for document in yaml.safe_load_all(text):
