@@ -7,8 +7,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 import tempfile
+import time
 import unittest
 
 import browser
@@ -142,6 +144,44 @@ class Page(unittest.TestCase):
             return performance.now() - begin; })()""")
         print(f"a plan follows after {took:.0f} ms")
         self.assertLess(took, 2000)  # a tenth of a second on a machine that does nothing else
+
+    def asked(self, page):
+        self.page.value("1")  # notes what has been asked by now
+        return len([each for each in self.page.requests if page in each])
+
+    def test_what_is_changed_faster_than_it_is_answered_is_asked_once(self):
+        studio = self.planned()
+        self.page.requests.clear()
+        self.page.value("for (let i = 0; i < 40; ++i) change('distributed.tp_size', 2 ** (i % 4))")
+        self.follows("document.querySelector('#plan .tile:last-child span').textContent.includes('tp 8')")
+        self.assertLessEqual(self.asked("/api/plan"), 2)
+        self.page.click("#search")  # waits in the program from here on
+        os.kill(studio.process.pid, signal.SIGSTOP)
+        self.page.requests.clear()
+        for i in range(20):
+            self.page.value(f"change('distributed.tp_size', {2 ** (i % 3)})")
+            time.sleep(0.05)
+        self.page.value("show()")
+        asked = self.asked("/api/plan"), self.asked("/api/trace"), self.page.value("document.getElementById('search').disabled")
+        os.kill(studio.process.pid, signal.SIGCONT)
+        self.assertLessEqual(asked[0], 2)
+        self.assertLessEqual(asked[1], 1)
+        self.assertTrue(asked[2])
+        self.follows("document.querySelector('#plan .tile:last-child span').textContent.includes('tp 2')")
+        self.follows("!document.getElementById('search').disabled")
+
+    def test_runs_are_looked_at_again_only_after_an_answer(self):
+        write_run(self.root / "runs" / "one", 100)
+        studio = self.start("runs")
+        self.page.until("document.querySelectorAll('#shown-runs .tile').length > 3")
+        os.kill(studio.process.pid, signal.SIGSTOP)
+        self.page.requests.clear()
+        time.sleep(5)
+        asked = self.asked("/api/places")
+        os.kill(studio.process.pid, signal.SIGCONT)
+        self.assertLessEqual(asked, 1)
+        write_run(self.root / "runs" / "one", 130, start=100)
+        self.follows("document.querySelector('#shown-runs .tile b').textContent === '129'")
 
     def test_a_refusal_is_shown_with_its_hint_and_goes_again(self):
         studio = self.planned()

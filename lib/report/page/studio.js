@@ -57,22 +57,43 @@ function change(key, value) {
   }
   follow();
 }
+// One pass at a time, since the program answers one request after another: what is changed meanwhile is asked once, as
+// it stands then.
+const kStill = 20;  // ms without which a slider that is dragged would ask for every position
+const wait = ms => new Promise(done => setTimeout(done, ms));
 async function follow() {
-  const turn = ++studio.turn, query = wanted();
+  ++studio.turn;
+  if (studio.following) return;
+  studio.following = true;
+  try {
+    for (let turn = 0; turn !== studio.turn;) {
+      await wait(kStill);
+      turn = studio.turn;
+      await pass(turn);
+    }
+  } finally {
+    studio.following = false;
+  }
+}
+async function pass(turn) {
+  const query = wanted();
   history.replaceState(null, '', '#' + new URLSearchParams([...(studio.recipe ? [['recipe', studio.recipe]] : []), ...studio.changed]));
   try {
-    const traced = ask('/api/trace', query).catch(() => '{"traceEvents":[]}'), plan = JSON.parse(await ask('/api/plan', query));
-    // The time line of many microbatches is megabytes: the rest does not wait for it.
-    let trace = await Promise.race([traced, new Promise(done => setTimeout(done, 50))]);
+    const plan = JSON.parse(await ask('/api/plan', query));
     if (turn !== studio.turn) return;  // something else has been changed since
     studio.errors = plan.errors;
-    if (!plan.errors) studio.plan = plan;
-    if (!plan.errors && trace === undefined) {
-      show();
-      trace = await traced;
+    if (!plan.errors) {
+      studio.plan = plan;
+      // The time line of many microbatches is megabytes: the rest does not wait for it.
+      const traced = ask('/api/trace', query).catch(() => '{"traceEvents":[]}');
+      let trace = await Promise.race([traced, wait(50)]);
+      if (trace === undefined) {
+        show();
+        trace = await traced;
+      }
       if (turn !== studio.turn) return;
+      studio.trace = JSON.parse(trace);
     }
-    if (!plan.errors) studio.trace = JSON.parse(trace);
   } catch (error) {
     if (turn !== studio.turn) return;
     studio.errors = [{id: 'no answer', message: error.message || String(error), help: 'is automodel studio still running?', line: 0}];
@@ -194,13 +215,13 @@ function searched() {
     found.refused.length ? el('details', {}, el('summary', {}, 'Refused'), el('ul', {}, found.refused.map(each => el('li', {}, `${each.count} x ${each.reason} (${each.example})`)))) : null];
 }
 async function search() {
-  const button = document.getElementById('search');
-  button.disabled = true;
+  studio.searching = document.getElementById('search').disabled = true;
   try {
     studio.found = JSON.parse(await ask('/api/search', wanted()));
   } catch (error) {
     studio.found = {errors: [{id: 'no answer', message: error.message, line: 0}]};
   }
+  studio.searching = false;
   show();
 }
 
@@ -240,7 +261,7 @@ function show() {
   place.classList.toggle('stale', Boolean(errors));
   if (!plan) return;
   fill(place, planButtons(), el('div', {id: 'copied'}), showPlan(plan, trace, kept), el('h2', {}, 'Search'),
-      el('button', {type: 'button', id: 'search', class: 'main', onclick: search}, 'Search plans'), searched());
+      el('button', {type: 'button', id: 'search', class: 'main', disabled: studio.searching, onclick: search}, 'Search plans'), searched());
 }
 
 // Runs: what the folders hold is looked at every few seconds, a run that is shown as often as it may have changed.
@@ -262,7 +283,8 @@ async function readRun(path) {
   return fell;
 }
 async function followRuns() {
-  if (studio.tab !== 'runs' || document.hidden) return;
+  if (studio.tab !== 'runs' || document.hidden || studio.looking) return;
+  studio.looking = true;
   try {
     const places = JSON.parse(await ask('/api/places', []));
     const more = places.runs.join('\n') !== boot.runs.join('\n');
@@ -271,6 +293,14 @@ async function followRuns() {
     if (more || changed.some(Boolean)) showRunPart();
   } catch (error) {
     fill(document.getElementById('run-state'), el('p', {class: 'bad'}, error.message || String(error)));
+  } finally {
+    studio.looking = false;
+  }
+}
+async function watchRuns() {
+  for (;;) {
+    await wait(2000);
+    await followRuns();
   }
 }
 async function pick(path, shown) {
@@ -307,5 +337,5 @@ function startStudio() {
   studio.tab = boot.runs.length && !boot.recipes.length ? 'runs' : 'plan';
   follow();
   if (boot.runs.length) pick(boot.runs[0], true);
-  setInterval(followRuns, 2000);
+  watchRuns();
 }
