@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -124,6 +125,38 @@ std::pair<std::string, double> stamp_of(const fs::path& folder, const report::Ta
   return {fmt::format("{:016x}", std::hash<std::string>()(stamp)), age.count()};
 }
 
+/// A page that leads to the address. A browser is started with its name: arguments of a program can be read by every
+/// user of the machine, a file of ours cannot.
+class OpeningPage {
+ public:
+  /// False if it cannot be written.
+  bool write(const std::string& address) {
+    const char* folder = std::getenv("XDG_RUNTIME_DIR");
+    std::error_code error;
+    const bool own = folder != nullptr && *folder != '\0';
+    name_ = (own ? fs::path(folder) : fs::temp_directory_path(error)) / "automodel-XXXXXX.html";
+    const int file = mkostemps(name_.data(), 5, O_CLOEXEC);  // mode 0600
+    if (file < 0) return false;
+    there_ = 1;
+    const auto text = fmt::format(
+        "<!doctype html><title>automodel studio</title><meta http-equiv=\"refresh\" content=\"0; url={}\">\n", address);
+    const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (close(file) != 0 || !whole) remove();
+    return there_ != 0;
+  }
+  /// Also from a signal's handler.
+  void remove() {
+    if (there_ != 0) unlink(name_.c_str());
+    there_ = 0;
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_ = {};
+  volatile std::sig_atomic_t there_ = 0;
+};
+OpeningPage opening_page;
+
 class Studio {
  public:
   explicit Studio(const Options& options)
@@ -137,7 +170,10 @@ class Studio {
         return {.body = request.post ? "only /api/save takes POST\n" : "/api/save takes POST\n",
                 .type = "text/plain",
                 .status = 405};
-      if (request.path == "/") return page();
+      if (request.path == "/") {
+        opening_page.remove();
+        return page();
+      }
       if (request.path == "/api/plan") return plan(request);
       if (request.path == "/api/trace") return trace(request);
       if (request.path == "/api/search") return search(request);
@@ -351,9 +387,14 @@ class Studio {
 /// Opens the address in the person's browser, if there is a desktop.
 void open_browser(const std::string& address) {
   if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr) return;
+  if (!opening_page.write(address)) return err("no browser is opened: there is no place for its page\n");
   if (fork() != 0) return;
-  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(each);
-  execlp("xdg-open", "xdg-open", address.c_str(), static_cast<char*>(nullptr));
+  // It outlives us: Ctrl-C is for us alone, and it waits for children of its own.
+  setsid();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) std::signal(signal, SIG_DFL);
+  const int nothing = open("/dev/null", O_RDWR);
+  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, each);
+  execlp("xdg-open", "xdg-open", opening_page.name().c_str(), static_cast<char*>(nullptr));
   _exit(127);
 }
 
@@ -372,12 +413,16 @@ int run_studio(const Options& options) {
   studio::Server server(options.port, [&](const Request& request) { return studio.answer(request); });
   studio.set_token(server.token());
   // At once, whatever is being answered: nothing is left half-written by that.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { _exit(0); });
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    std::signal(signal, [](int) {
+      opening_page.remove();
+      _exit(0);
+    });
   std::signal(SIGCHLD, SIG_IGN);
   out(server.address() + "\n");
   std::fflush(stdout);
   err("for this machine only; Ctrl-C ends it\n");
-  if (!options.no_open) open_browser(server.address_to_open());
+  if (!options.no_open) open_browser(server.address());
   server.serve();
   return code(ExitCode::kOk);
 }

@@ -56,9 +56,8 @@ void wait_for_descriptors(evconnlistener* listener, void*) {
 
 struct Server::State {
   Handler handler;
-  std::string token = random_hex(24), ticket = random_hex(24);
+  std::string token = random_hex(24);
   int port = 0;
-  bool ticket_used = false;
   std::unique_ptr<event_base, void (*)(event_base*)> base{event_base_new(), event_base_free};
   std::unique_ptr<evhttp, void (*)(evhttp*)> http{base ? evhttp_new(base.get()) : nullptr, evhttp_free};
 
@@ -92,7 +91,7 @@ struct Server::State {
     const auto* uri = evhttp_request_get_evhttp_uri(raw);
     const char* path = evhttp_uri_get_path(uri);
     Request request{.post = evhttp_request_get_command(raw) == EVHTTP_REQ_POST, .path = path == nullptr ? "" : path};
-    bool known = false, ticket_given = false;
+    bool known = false;
     for (const auto given : values_of(headers, "Authorization"))
       known = known || (given.starts_with("Bearer ") && same(given.substr(7), token));
     if (const char* text = evhttp_uri_get_query(uri); text != nullptr && *text != '\0') {
@@ -103,16 +102,10 @@ struct Server::State {
         const std::string_view key = each->key;
         if (key == "token")
           known = known || same(each->value, token);
-        else if (key == "ticket")
-          ticket_given = ticket_given || same(each->value, ticket);
         else
           request.query.emplace_back(key, each->value);
       }
       evhttp_clear_headers(&query);
-    }
-    if (!known && ticket_given && !ticket_used && request.path == "/") {
-      ticket_used = true;
-      return {.type = "text/plain", .status = 303, .headers = {{"Location", "/?token=" + token}}};
     }
     if (!known)
       return {.body = "the token is missing or wrong: open the address that automodel studio printed\n",
@@ -209,10 +202,6 @@ const std::string& Server::token() const {
 
 std::string Server::address() const {
   return fmt::format("http://{}:{}/?token={}", kLoopback, port(), state_->token);
-}
-
-std::string Server::address_to_open() const {
-  return fmt::format("http://{}:{}/?ticket={}", kLoopback, port(), state_->ticket);
 }
 
 void Server::serve() {

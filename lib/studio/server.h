@@ -55,9 +55,6 @@ class Server {
   const std::string& token() const;
   /// With the token.
   std::string address() const;
-  /// For a browser that is started with it as an argument, which every user of the machine can read: good for one
-  /// request, which is sent on to address().
-  std::string address_to_open() const;
   /// Answers requests for as long as the process lives.
   void serve();
 

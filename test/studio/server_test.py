@@ -337,36 +337,72 @@ class Rules(unittest.TestCase):
         self.assertEqual(body.count("<script"), 1)
         self.assertNotIn("alert(1)<", body)
 
-    def test_a_browser_is_given_an_address_that_works_once(self):
-        tools = self.root / "tools"
-        tools.mkdir()
+    def opened(self, *words, **environment):
+        """The program, its port and token, and what a browser that it starts has seen: none within the time is None."""
+        tools, private = self.root / "tools", self.root / "private"
+        for folder in (tools, private):
+            folder.mkdir(exist_ok=True)
         opener = tools / "xdg-open"
-        opener.write_text('#!/bin/sh\necho "$@" > opened.part && mv opened.part opened\n')
+        opener.write_text("""#!/usr/bin/env python3
+import json, os, pathlib, re, sys
+status = pathlib.Path("/proc/self/status").read_text()
+seen = {"words": sys.argv[1:], "text": pathlib.Path(sys.argv[1]).read_text(), "mode": os.stat(sys.argv[1]).st_mode & 0o777, "session": os.getsid(0) == os.getpid(),
+        "files": {each: os.readlink("/proc/self/fd/" + each) for each in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + each)},
+        "ignored": int(re.search(r"SigIgn:\\s+(\\w+)", status)[1], 16)}
+pathlib.Path("opened.part").write_text(json.dumps(seen))
+os.rename("opened.part", "opened")
+""")
         opener.chmod(0o755)
-        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DISPLAY": ":9"}
-        for words, opens in (([], True), (["--no-open"], False)):
-            process = subprocess.Popen([PROGRAM, "studio", "recipe.yaml", *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                       text=True, env=environment)
-            self.addCleanup(process.communicate)
-            self.addCleanup(process.kill)
-            port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]+)", process.stdout.readline().strip()).groups()
-            opened, end = self.root / "opened", time.monotonic() + (10 if opens else 0.5)
-            while not opened.exists() and time.monotonic() < end:
-                time.sleep(0.02)
-            self.assertEqual(opened.exists(), opens)
-            if not opens:
-                continue
-            address = urllib.parse.urlsplit(opened.read_text().strip())
-            opened.unlink()
-            self.assertNotIn(token, address.query)
-            answers = []
-            for path in ("/api/plan", "/", "/"):
-                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
-                connection.request("GET", f"{path}?{address.query}")
-                answer = connection.getresponse()
-                answers.append((answer.status, answer.getheader("Location")))
-                connection.close()
-            self.assertEqual(answers, [(403, None), (303, "/?token=" + token), (403, None)])
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DISPLAY": ":9", "XDG_RUNTIME_DIR": str(private), **environment}
+        process = subprocess.Popen([PROGRAM, "studio", "recipe.yaml", *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]+)", process.stdout.readline().strip()).groups()
+        opened, end = self.root / "opened", time.monotonic() + (0.5 if words or environment["XDG_RUNTIME_DIR"].endswith("none") else 10)
+        while not opened.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        seen = json.loads(opened.read_text()) if opened.exists() else None
+        opened.unlink(missing_ok=True)
+        return process, int(port), token, seen
+
+    def test_a_browser_is_given_a_page_that_only_its_user_can_read(self):
+        process, port, token, seen = self.opened()
+        page = pathlib.Path(seen["words"][0])
+        self.assertEqual((len(seen["words"]), page.parent, seen["mode"]), (1, self.root / "private", 0o600))
+        self.assertNotIn(token, " ".join(seen["words"]))
+        address = re.search(r'content="0; url=([^"]+)"', seen["text"])[1]
+        self.assertEqual(address, f"http://127.0.0.1:{port}/?token={token}")
+        for path, status, there in (("/", 403, True), ("/?ticket=" + token, 403, True), ("/api/plan?token=" + token, 200, True), ("/?token=" + token, 200, False)):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, status, path)
+            connection.close()
+            self.assertEqual(page.exists(), there, path)
+        # At its end, whether or not a browser came.
+        process, _, _, seen = self.opened()
+        self.assertTrue(os.path.exists(seen["words"][0]))
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(10), 0)
+        self.assertFalse(os.path.exists(seen["words"][0]))
+        self.assertIsNone(self.opened("--no-open")[3])
+        self.assertEqual(list(self.root.joinpath("private").iterdir()), [])
+
+    def test_a_browser_is_opened_or_not_but_studio_runs(self):
+        process, port, token, seen = self.opened(XDG_RUNTIME_DIR=str(self.root / "none"))
+        self.assertIsNone(seen)
+        process.kill()
+        self.assertIn("no browser is opened", process.stderr.read())
+        shared = self.root / "shared"
+        shared.mkdir()
+        environment = {"XDG_RUNTIME_DIR": "", "TMPDIR": str(shared)}
+        self.assertEqual(pathlib.Path(self.opened(**environment)[3]["words"][0]).parent, shared)
+
+    def test_a_browser_outlives_the_program(self):
+        seen = self.opened()[3]
+        self.assertTrue(seen["session"])  # Ctrl-C at the terminal does not reach it
+        self.assertEqual({each: seen["files"].pop(each, None) for each in "012"}, dict.fromkeys("012", "/dev/null"))
+        self.assertFalse([each for each in seen["files"].values() if each.startswith("socket:")])
+        self.assertEqual(seen["ignored"] >> (signal.SIGCHLD - 1) & 1, 0)
 
     def test_a_port_can_be_chosen_and_be_taken(self):
         studio = self.studio("recipe.yaml")
