@@ -7,6 +7,10 @@
 
 namespace automodel {
 
+/// Bytes of what stands beside weights and data: configurations, cards, lists of files. Parsed, they take up to twenty
+/// times that.
+inline constexpr std::uint64_t kMostDescription = std::uint64_t{16} << 20;
+
 struct FileText {
   std::string text = {};
   std::string problem = {};  ///< why there is no text; empty if there is

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "data/builder.h"
 #include "data/python_json.h"
+#include "rows/bounded_json.h"
 
 namespace automodel::data {
 namespace {
@@ -106,7 +107,7 @@ class TurnConversion {
     for (; at_ < turns_.size() && role_of(turns_[at_]) == "tool_call"; ++at_) {
       ordered_json call = turns_[at_].value("content", ordered_json());
       if (call.is_null() || call == "") call = ordered_json::object();
-      if (call.is_string()) call = ordered_json::parse(call.get_ref<const std::string&>(), nullptr, false);
+      if (call.is_string()) call = rows::json_in_text(call.get_ref<const std::string&>());
       if (call.is_discarded()) throw RowRefused("a tool_call is not JSON");
       const std::string name = text_member(call, "name");
       if (name.empty()) throw RowRefused("a tool_call has no name");
@@ -176,7 +177,7 @@ ordered_json agent_tools(const ordered_json& row) {
   if (tools.is_string()) {
     const auto& text = tools.get_ref<const std::string&>();
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
-    tools = ordered_json::parse(text, nullptr, false);
+    tools = rows::json_in_text(text);
     if (tools.is_discarded()) throw RowRefused("column 'tools' is text that is not JSON");
   }
   if (!tools.is_null() && !tools.is_array()) throw RowRefused("column 'tools' is not a list");

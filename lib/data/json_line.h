@@ -10,7 +10,7 @@
 
 namespace automodel::data {
 
-/// Parses a row into `out`, nested at most 32 deep. Returns what is wrong with the line.
+/// Parses a row into `out`, by the limits of rows/rows.h. Returns what is wrong with the line.
 std::optional<RowProblem> parse_line(std::string_view line, nlohmann::ordered_json& out);
 
 }  // namespace automodel::data

@@ -19,6 +19,7 @@
 #include "data/source_files.h"
 #include "data/token_store.h"
 #include "data/turn_ends.h"
+#include "rows/bounded_json.h"
 #include "tokenizer/named_templates.h"
 
 namespace automodel::data {
@@ -232,7 +233,7 @@ class Opening {
     if (sources_.files.empty()) return "";
     const MappedFile file(sources_.files.front().path);
     const std::string_view text = file.text();
-    const auto row = nlohmann::ordered_json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    const auto row = rows::json_in_text(text.substr(0, text.find('\n')));
     if (!row.is_object() || row.contains(options_.messages_key) || context_.classes > 0) return "";
     std::string names;
     for (const auto& [name, value] : row.items())

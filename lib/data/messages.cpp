@@ -9,6 +9,7 @@
 
 #include "data/chat_format.h"
 #include "data/python_json.h"
+#include "rows/bounded_json.h"
 
 namespace automodel::data {
 namespace {
@@ -133,7 +134,7 @@ ordered_json openai_messages(const ordered_json& row) {
 ordered_json tools_of(const ordered_json& row) {
   ordered_json tools = row.value("tools", ordered_json());
   if (tools.is_string()) {
-    tools = ordered_json::parse(tools.get_ref<const std::string&>(), nullptr, false);
+    tools = rows::json_in_text(tools.get_ref<const std::string&>());
     if (tools.is_discarded()) throw RowRefused("column 'tools' is text that is not JSON");
   }
   if (!tools.is_null() && !tools.is_array()) throw RowRefused("column 'tools' is not a list");

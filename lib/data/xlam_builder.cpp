@@ -7,6 +7,7 @@
 
 #include "data/builder.h"
 #include "data/python_json.h"
+#include "rows/bounded_json.h"
 
 namespace automodel::data {
 namespace {
@@ -40,7 +41,7 @@ ordered_json json_column(const ordered_json& row, const char* column) {
   const auto found = row.find(column);
   if (found == row.end()) throw RowRefused(fmt::format("there is no column '{}'", column));
   ordered_json out = *found;
-  if (out.is_string()) out = ordered_json::parse(out.get_ref<const std::string&>(), nullptr, false);
+  if (out.is_string()) out = rows::json_in_text(out.get_ref<const std::string&>());
   if (out.is_null()) return ordered_json::array();
   if (out.is_discarded() || !out.is_array()) throw RowRefused(fmt::format("column '{}' is not a JSON list", column));
   for (const auto& item : out)

@@ -66,15 +66,28 @@ bool hidden_from(const Files& path, const Files& pattern) {
   return false;
 }
 
-bool matches(const Files& path, std::size_t p, const Files& pattern, std::size_t q) {
-  if (q == pattern.size()) return p == path.size();
-  if (pattern[q] == "**") {
-    for (std::size_t skip = p; skip <= path.size(); ++skip)
-      if (matches(path, skip, pattern, q + 1) && (q + 1 < pattern.size() || skip > p)) return true;
-    return false;
+/// A card's pattern is a stranger's, as are the names: of all "**" only the last is tried again, which finds every
+/// match in a time of at most the product of both lengths.
+bool matches(const Files& path, const Files& pattern) {
+  const bool open = pattern.back() == "**";  // then something below the folder
+  const std::size_t parts = pattern.size() + (open ? 1 : 0);
+  const auto is_stars = [&](std::size_t q) { return q < pattern.size() && pattern[q] == "**"; };
+  std::size_t p = 0, q = 0, after_stars = 0, from = 0;  // after_stars 0: none yet
+  while (p < path.size()) {
+    if (is_stars(q)) {
+      after_stars = ++q;
+      from = p;
+    } else if (q < parts && (q == pattern.size() || fnmatch(pattern[q].c_str(), path[p].c_str(), 0) == 0)) {
+      ++p, ++q;
+    } else if (after_stars > 0) {
+      q = after_stars;
+      p = ++from;
+    } else {
+      return false;
+    }
   }
-  return p < path.size() && fnmatch(pattern[q].c_str(), path[p].c_str(), 0) == 0 &&
-         matches(path, p + 1, pattern, q + 1);
+  while (is_stars(q)) ++q;
+  return q == parts;
 }
 
 bool is_glob(std::string_view pattern) {
@@ -86,7 +99,7 @@ Files resolve(const Files& files, const std::string& pattern) {
   Files out;
   for (const auto& file : files) {
     const Files path = names_of(file);
-    if (matches(path, 0, parts, 0) && !hidden_from(path, parts)) out.push_back(file);
+    if (matches(path, parts) && !hidden_from(path, parts)) out.push_back(file);
   }
   return out;
 }
@@ -266,10 +279,21 @@ class Choosing {
     return out;
   }
 
+  /// A file that a pattern without wildcards names, hidden or not.
+  Files named(const std::string& path) const {
+    const std::string plain = path.starts_with("./") ? path.substr(2) : path;
+    return std::ranges::binary_search(files_, plain) ? Files{plain} : Files();
+  }
+
   Files expand(const Files& patterns, bool whole) {
     Files out;
     for (const auto& pattern : patterns) {
-      const Files found = resolve(files_, pattern);
+      looked_at_ += is_glob(pattern) ? files_.size() : 1;
+      if (looked_at_ > kMostLooks || out.size() > kMostLooks)
+        refuse("bad-value", fmt::format("the card of '{}' names more files than are looked for", folder_),
+               "fewer patterns, or folders of their own for the configurations");
+      if (refused_) return out;
+      const Files found = is_glob(pattern) ? resolve(files_, pattern) : named(pattern);
       const bool outside = pattern.starts_with('/') || pattern.find("..") != std::string::npos;
       if (outside || (found.empty() && !is_glob(pattern)))
         refuse("dataset-not-found", fmt::format("the card names '{}', which is not in '{}'", pattern, folder_),
@@ -307,7 +331,10 @@ class Choosing {
     return out;
   }
 
-  Files files_;
+  static constexpr std::size_t kMostLooks = 2'000'000;  ///< patterns x files, a second or two
+
+  Files files_;  ///< sorted
+  std::size_t looked_at_ = 0;
   const std::string& folder_;
   Diagnostics& problems_;
   bool refused_ = false;

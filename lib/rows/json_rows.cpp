@@ -1,7 +1,6 @@
 #include "rows/json_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -13,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/file_text.h"
+#include "rows/bounded_json.h"
 
 namespace automodel::rows {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr int kMaxDepth = 64;
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
@@ -76,28 +75,10 @@ class JsonRows final : public Rows {
   void read(std::int64_t index, ordered_json& out) const override {
     const Place& place = places_[static_cast<std::size_t>(index)];
     SourceLocation at = where(index);
-    if (place.size > kMostRowBytes)
-      throw RowError(fmt::format("the row has {} bytes; at most {} are read", place.size, kMostRowBytes), at);
-    bool deep = false;
-    std::array<std::size_t, kMaxDepth + 2> keys{};  // of the open object at each depth
-    const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json&) {
-      deep = deep || depth > kMaxDepth;
-      if (deep) return false;
-      if (event == ordered_json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1] = 0;
-      // The parser looks for every key among those before it, so this must not wait until the row is read.
-      if (event == ordered_json::parse_event_t::key && ++keys[static_cast<std::size_t>(depth)] > kMostColumns)
-        throw RowError(fmt::format("an object has more than {} keys", kMostColumns), at);
-      return true;
-    };
-    try {
-      out = ordered_json::parse(text_->view().substr(place.begin, place.size), watch);
-    } catch (const ordered_json::parse_error& error) {
-      at.column = static_cast<int>(std::clamp<std::size_t>(error.byte, 1, 1u << 30));
-      throw RowError("the line is not JSON", at);
-    } catch (const ordered_json::exception&) {
-      throw RowError("the line is not JSON", at);
+    if (const auto problem = parse_bounded(text_->view().substr(place.begin, place.size), out)) {
+      at.column = static_cast<int>(std::clamp<std::size_t>(problem->byte, 1, 1u << 30));
+      throw RowError(problem->message, at);
     }
-    if (deep) throw RowError("nested too deeply", at);
     if (!out.is_object()) throw RowError("a row is a JSON object", at);
   }
 

@@ -1,10 +1,9 @@
 #include "rows/load.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -12,8 +11,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/file_text.h"
 #include "base/find_file.h"
 #include "base/hub_name.h"
+#include "base/json_depth.h"
 #include "rows/csv_rows.h"
 #include "rows/data_files.h"
 #include "rows/hub_cache.h"
@@ -27,13 +28,21 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+/// A card or a list of files; nothing if there is none. Throws RowError for what is too large or too deep.
 std::optional<std::string> read_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), {}};
+  auto file = file_text(path, kMostDescription);
+  if (file.too_large) throw RowError(file.problem, {path.native(), 0, 0});
+  if (!file.problem.empty()) return std::nullopt;
+  if (path.extension() == ".json" && nesting_of(file.text) > kDeepestJson)
+    throw RowError(fmt::format("it nests more than {} levels", kDeepestJson), {path.native(), 0, 0});
+  return std::move(file.text);
 }
+
+/// The same file may be matched by several patterns of a card, and is then read as often (as in datasets), but a list
+/// of a million entries for one file is somebody's joke.
+constexpr std::size_t kMostMentions = 16;
 
 bool is_compressed(const fs::path& file) {
   return file.extension() == ".gz" || file.extension() == ".zst";
@@ -79,9 +88,18 @@ class Loading {
     if (!parsed.problem.empty())
       return refuse("bad-value", parsed.problem, "write name, name[from:to], name[10%:20%], or several with +",
                     request_.split_key);
-    auto splits = files.empty() ? find() : SplitPaths{{split_of(files, parsed.parts), files}};
-    if (!splits) return std::nullopt;
-    return take(*splits, parsed.parts);
+    try {
+      auto splits = files.empty() ? find() : SplitPaths{{split_of(files, parsed.parts), files}};
+      if (!splits) return std::nullopt;
+      if (files.empty()) check_mentions(*splits);
+      return take(*splits, parsed.parts);
+    } catch (const RowError& error) {
+      problems_.add("bad-table", request_.path_key)
+          .says("{}", error.what())
+          .hint("SECURITY.md lists the limits")
+          .at(error.where);
+      return std::nullopt;
+    }
   }
 
  private:
@@ -91,6 +109,17 @@ class Loading {
     const bool named = std::ranges::all_of(
         files, [&](const fs::path& file) { return file.filename().native().find(name) != std::string::npos; });
     return named && !name.empty() ? name : "train";
+  }
+
+  static void check_mentions(const SplitPaths& splits) {
+    std::set<std::string> names;
+    for (const auto& [split, files] : splits) {
+      if (!names.insert(split).second) throw RowError(fmt::format("the split '{}' is named twice", split), {});
+      std::map<fs::path, std::size_t> mentions;
+      for (const auto& file : files)
+        if (++mentions[file] > kMostMentions)
+          throw RowError(fmt::format("the file is named more than {} times", kMostMentions), {file.native(), 0, 0});
+    }
   }
 
   std::nullopt_t refuse(ProblemId id, std::string message, std::string help, const std::string& key) {
@@ -155,9 +184,10 @@ class Loading {
     if (const auto dict = read_text(folder / "dataset_dict.json")) {
       const auto document = json::parse(*dict, nullptr, false);
       SplitPaths out;
+      std::set<std::string> seen;
       if (document.is_object() && document.contains("splits") && document["splits"].is_array())
         for (const auto& name : document["splits"])
-          if (name.is_string() && is_plain(name.get<std::string>()))
+          if (name.is_string() && is_plain(name.get<std::string>()) && seen.insert(name.get<std::string>()).second)
             if (auto part = of_saved(folder / name.get<std::string>())) out.emplace_back(name, std::move(*part));
       if (!out.empty()) return out;
     } else if (auto part = of_saved(folder)) {
@@ -213,13 +243,14 @@ class Loading {
   std::optional<SplitPaths> arrow_files(const fs::path& folder) {
     const auto info = json::parse(read_text(folder / "dataset_info.json").value_or(""), nullptr, false);
     const auto splits = info.is_object() ? info.value("splits", json()) : json();
+    const auto here = list_files(folder);
     SplitPaths out;
     if (splits.is_object())
       for (const auto& [split, facts] : splits.items()) {
         // "name-split.arrow", or "name-split-00000-of-00002.arrow" if there are several.
         auto& files = out.emplace_back(split, std::vector<fs::path>()).second;
         const std::string whole = "-" + split + ".arrow", shard = "-" + split + "-";
-        for (const auto& file : list_files(folder)) {
+        for (const auto& file : here) {
           if (!file.ends_with(".arrow") || file.starts_with("cache-")) continue;
           const std::size_t at = file.rfind(shard);
           const bool numbered = at != std::string::npos && file.size() - at == shard.size() + 20 &&
@@ -274,7 +305,8 @@ class Loading {
     std::erase_if(order, [](const RowSpan& span) { return span.to <= span.from; });
     if (taken == 0)
       return refuse("empty-data", fmt::format("split '{}' of '{}' has no rows", request_.split, request_.path),
-                    fmt::format("the split has {} rows in all", total), request_.split_key);
+                    total == 0 ? "its files are empty" : fmt::format("the split has {} rows in all", total),
+                    request_.split_key);
     out.rows = concatenate(std::move(tables));
     std::int64_t next = 0;
     const bool all = taken == total && std::ranges::all_of(order, [&](const RowSpan& span) {

@@ -17,6 +17,7 @@ namespace automodel::rows {
 /// Limits of a row, whatever file holds it. A row's objects take memory in proportion to its text (about 60 bytes a
 /// byte), and time that grows with the square of an object's keys.
 inline constexpr std::size_t kMostColumns = 10'000;                  ///< keys of one object
+inline constexpr std::size_t kMostDepth = 64;                        ///< of lists and objects inside each other
 inline constexpr std::size_t kMostRowBytes = std::size_t{16} << 20;  ///< of a row as JSON text
 
 /// A row that cannot be read, and its location.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rows/bounded_json.h"
 #include "rows/module/table_module.h"
 
 namespace automodel::rows {
@@ -90,7 +91,7 @@ void refuse(const fs::path& file, const std::string& reason, Diagnostics& proble
 /// Columns that `datasets` stores as text although they hold JSON of arbitrary shape.
 std::vector<std::string> json_columns(const std::string& features) {
   std::vector<std::string> out;
-  const auto root = ordered_json::parse(features, nullptr, false);
+  const auto root = json_in_text(features);
   const auto info = root.is_object() ? root.value("info", ordered_json()) : ordered_json();
   const auto columns = info.is_object() ? info.value("features", ordered_json()) : ordered_json();
   if (!columns.is_object()) return out;
@@ -133,7 +134,7 @@ class TableRows final : public Rows {
     for (const auto& column : json_columns_) {
       auto& cell = out[column];
       if (!cell.is_string()) continue;
-      auto value = ordered_json::parse(cell.get_ref<const std::string&>(), nullptr, false);
+      auto value = json_in_text(cell.get_ref<const std::string&>());
       if (!value.is_discarded()) cell = std::move(value);
     }
   }

@@ -200,8 +200,10 @@ TEST_CASE("tools that are no list of objects are refused by row", "[data]") {
   const auto row = [](const std::string& tools) {
     return json{{"query", "q"}, {"answers", R"([{"name": "f", "arguments": {}}])"}, {"tools", tools}}.dump() + "\n";
   };
-  const auto path = folder.write("rows.jsonl", row(R"([{"name": "f", "parameters": {}}])") + row(R"({"name": "f"})") +
-                                                   row("[1]") + row("[{") + row("null"));
+  const auto path = folder.write(
+      "rows.jsonl", row(R"([{"name": "f", "parameters": {}}])") + row(R"({"name": "f"})") + row("[1]") + row("[{") +
+                        row("null") +
+                        row("[{\"a\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}]"));
   auto each = recorded("cases/xlam.jsonl").front();
   each["dataset"]["dataset_name"] = path.native();
   const auto opened = open(section_of(each));
@@ -210,7 +212,8 @@ TEST_CASE("tools that are no list of objects are refused by row", "[data]") {
   CHECK(opened.dataset->size() == 2);
   CHECK(opened.refused == std::map<std::int64_t, std::string>{{1, "column 'tools' is not a JSON list"},
                                                               {2, "column 'tools' has an item that is not an object"},
-                                                              {3, "column 'tools' is not a JSON list"}});
+                                                              {3, "column 'tools' is not a JSON list"},
+                                                              {5, "column 'tools' is not a JSON list"}});
 }
 
 TEST_CASE("shuffling with a seed gives numpy's permutation", "[data]") {

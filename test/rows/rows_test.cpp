@@ -4,9 +4,11 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "golden_file.h"
 #include "golden_folder.h"
+#include "rows/bounded_json.h"
 #include "rows/data_files.h"
 #include "rows/load.h"
 #include "rows/split.h"
@@ -301,6 +303,63 @@ TEST_CASE("a folder of saved splits does not lead out of itself", "[rows]") {
     Diagnostics problems;
     CHECK_FALSE(load_rows(request_of((folder.path() / "set").native(), "all"), problems));
   }
+}
+
+TEST_CASE("JSON that a cell holds as text has the limits of a row", "[rows]") {
+  const auto lists = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK(json_in_text(lists(kMostDepth)) == json::parse(lists(kMostDepth)));
+  CHECK(json_in_text(lists(kMostDepth + 2)).is_discarded());
+  CHECK(json_in_text(lists(5'000'000)).is_discarded());
+  CHECK(json_in_text("[" + std::string(17 << 20, ' ') + "]").is_discarded());
+  CHECK(json_in_text("[1").is_discarded());
+  std::string keys = "{\"a\": 1";
+  for (int i = 0; i < 300'000; ++i) keys += fmt::format(",\"{}\": 1", i);
+  CHECK(json_in_text(keys + "}").is_discarded());
+}
+
+TEST_CASE("patterns of a card take no more time than their length times that of the names", "[rows]") {
+  const auto chosen = [](const std::vector<std::string>& files, const json& patterns) {
+    Diagnostics problems;
+    const json card = {{"configs", json::array({{{"config_name", "default"}, {"data_files", patterns}}})}};
+    const auto out = choose_data_files(files, card_of(card), std::nullopt, "set", problems);
+    return out ? fmt::format("{}", fmt::join(out->splits.at(0).second, " ")) : problems.at(0).message;
+  };
+  std::string folders, deep;
+  for (int i = 0; i < 60; ++i) folders += i % 3 == 0 ? "**/a/" : "", deep += "a/";
+  CHECK(chosen({deep + "a.csv"}, json::array({folders + "b*"})) ==
+        "no file in 'set' matches '" + folders + "b*' of its card");
+  CHECK(chosen({deep + "a.csv"}, json::array({folders + "*.csv"})) == deep + "a.csv");
+  CHECK(chosen({"a/a/b/a.csv", "a/a.csv"}, json::array({"**/a/*.csv"})) == "a/a.csv");
+  CHECK(chosen({"a/b-1.csv", "a/b-22.csv", "a/c.csv"}, json::array({"**/?-[0-9].csv"})) == "a/b-1.csv");
+  CHECK(chosen({"a.csv", "b/a.csv"}, json::array({"b/**"})) == "b/a.csv");
+  CHECK(chosen({"a.csv", "b"}, json::array({"a.csv", "b/**"})) == "no file in 'set' matches 'b/**' of its card");
+  std::vector<std::string> many;
+  for (int i = 0; i < 30'000; ++i) many.push_back(fmt::format("{}.csv", i));
+  json repeated = json::array();
+  for (int i = 0; i < 100; ++i) repeated.push_back("*.csv");
+  CHECK(chosen(many, repeated) == "the card of 'set' names more files than are looked for");
+  CHECK(chosen(many, json(many)).size() > 200'000);  // each by its name
+}
+
+TEST_CASE("a list of files is not taken for more than it is", "[rows]") {
+  const test::TemporaryFolder folder;
+  const fs::path set = folder.path() / "set";
+  fs::copy(kData + "/local/saved_squad", set, fs::copy_options::recursive);
+  const auto refusal = [&] {
+    Diagnostics problems;
+    const auto rows = load_rows(request_of(set.native(), "all"), problems);
+    return rows ? "" : to_text(problems);
+  };
+  const auto state = json::parse(std::ifstream(set / "state.json"));
+  CHECK(refusal().empty());
+  auto more = state;
+  for (int i = 0; i < 16; ++i) more["_data_files"].push_back(state["_data_files"][0]);
+  folder.write("set/state.json", more.dump());
+  CHECK_THAT(refusal(), Catch::Contains("error[bad-table]: the file is named more than 16 times"));
+  folder.write("set/state.json", "{\"a\": " + std::string(200, '[') + std::string(200, ']') + "}");
+  CHECK_THAT(refusal(), Catch::Contains("error[bad-table]: it nests more than 100 levels"));
+  fs::resize_file(set / "state.json", std::uintmax_t{1} << 40);
+  CHECK_THAT(refusal(), Catch::Contains("error[bad-table]: it has more than 16777216 bytes"));
 }
 
 TEST_CASE("spans of rows are selected without a list of them", "[rows]") {
