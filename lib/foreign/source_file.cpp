@@ -23,6 +23,9 @@ bool is_script(const std::string& path, std::string_view text) {
          path.ends_with(".slurm");
 }
 
+constexpr int kMaxSections = 16;               ///< of a dotted name; no trainer has more than three
+constexpr std::size_t kMaxArguments = 10'000;  ///< of a file; each is looked up among those before
+
 bool is_option(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && !config::parse_number(word);
 }
@@ -34,11 +37,13 @@ std::string key_of(std::string_view option) {
   return name;
 }
 
-/// Puts a value at a dotted path.
+/// Puts a value at a dotted path; what is deeper than any trainer's sections is a name with dots, which nobody knows.
 void put(config::Node& root, std::string_view path, config::Node value) {
   config::Node* map = &root;
   const auto where = value.where;
-  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+  int depth = 0;
+  for (auto dot = path.find('.'); dot != std::string_view::npos && depth < kMaxSections;
+       dot = path.find('.'), ++depth) {
     const std::string name(path.substr(0, dot));
     auto* found = map->find(name);
     if (found == nullptr || found->value.kind != config::Node::Kind::kMap) {
@@ -92,7 +97,7 @@ void add_arguments(config::Node& root, std::span<const std::string> words, const
 
 std::vector<std::string> argument_lines(std::string_view text) {
   std::vector<std::string> out;
-  while (!text.empty()) {
+  while (!text.empty() && out.size() <= kMaxArguments) {
     const auto end = std::min(text.find('\n'), text.size());
     const auto line = config::trimmed(text.substr(0, end));
     const auto space = line.find_first_of(" \t");
@@ -142,7 +147,14 @@ SourceFile read_source(const std::string& format, const std::string& path, Diagn
   const auto line = first_line(out.text);
   if (line.starts_with("--") && line != "---") {
     out.is_arguments = true;
-    add_arguments(out.root, argument_lines(out.text), path);
+    const auto words = argument_lines(out.text);
+    if (words.size() > kMaxArguments)
+      problems.add("from-format")
+          .says("the file has more than {} arguments", kMaxArguments)
+          .hint("'--from {} FILE' takes the trainer's arguments, one per line", format)
+          .at({path, static_cast<int>(kMaxArguments), 1});
+    else
+      add_arguments(out.root, words, path);
   } else if (path.ends_with(".toml") || (format == "torchtitan" && !line.starts_with('{'))) {
     out.root = parse_toml(out.text, path, problems);
   } else {

@@ -251,6 +251,24 @@ TEST_CASE("gradients between passes are whole where the trainer keeps them so", 
   CHECK(convert_text("axolotl", "a.yaml", each).recipe.find("defer_fsdp_grad_sync: false") != std::string::npos);
 }
 
+TEST_CASE("files of strangers are refused before they are taken apart", "[foreign]") {
+  const auto refused = [](const std::string& format, const std::string& name, const std::string& text) {
+    CHECK(recognise(name, text).empty());
+    const auto made = convert_text(format, name, text);
+    return made.problems.empty() ? "" : std::string(made.problems[0].id) + ": " + made.problems[0].message;
+  };
+  std::string sections, many, values = "a = [";
+  for (int i = 0; i < 1'000'000; ++i) sections += "a.";
+  for (int i = 0; i < 300'000; ++i) many += fmt::format("--k{}\n", i);
+  for (int i = 0; i < 210'000; ++i) values += "1,";
+  // A table for each dot would end the stack when the tree is destroyed, and a search for each argument takes minutes.
+  CHECK(refused("torchtitan", "t.toml", sections + "a = 1\n") ==
+        "yaml-syntax: a line of the TOML file has more than 1000 dots");
+  CHECK(refused("torchtitan", "t.toml", values + "]\n") == "yaml-syntax: the TOML file has more than 200000 values");
+  CHECK(refused("megatron", "m.args", many) == "from-format: the file has more than 10000 arguments");
+  CHECK(refused("megatron", "m.args", "--" + sections + "a 1\n").starts_with("from-missing"));
+}
+
 TEST_CASE("a recipe of ours is not taken for another trainer's file", "[foreign]") {
   CHECK(recognise("r.yaml", "model: {pretrained_model_name_or_path: gpt2}\nstep_scheduler: {max_steps: 1}\n").empty());
   CHECK(recognise("r.yaml", "model:\n  config: {model_type: llama}\nmodel_parallel: {bf16: true}\n").empty());
