@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/start_mark.h"
+#include "base/rank_marks.h"
 #include "base/terminal.h"
 #include "comm/backends.h"
 #include "comm/ending.h"
@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
     if (found) words.erase(words.begin());
     return found;
   };
-  const bool tells_start = take(kTellsStart);
+  const bool tells_marks = take(kTellsMarks);
   const bool with_end = take("--events-and-end"), with_events = take("--events") || with_end;
   const bool verify = take("--verify"), generate = take("--generate"), against = take("--against");
   std::optional<int> threads;
@@ -157,7 +157,8 @@ int main(int argc, char** argv) {
       return static_cast<int>(train::run_verification_alone(loaded, threads, verify_json));
     }
     const auto world = comm::open_world(started_by_launcher() && !against ? "mpi" : "loopback", {});
-    if (tells_start && world->rank() == 0) metrics::write_all(STDERR_FILENO, kStartMark);
+    const bool tells = tells_marks && world->rank() == 0;
+    if (tells) metrics::write_all(STDERR_FILENO, kStartMark);
     std::optional<Error> refused;
     const auto work = [&](comm::World& w) {
       if (ranks) {
@@ -205,6 +206,8 @@ int main(int argc, char** argv) {
       if (says_end) stream->add(end);
       if (watcher) end_watching(*watcher, says_end ? nullptr : &end);
     });
+    if (tells && (code == static_cast<int>(ExitCode::kOk) || code == static_cast<int>(ExitCode::kStopped)))
+      metrics::write_all(STDERR_FILENO, code == 0 ? kDoneMark : kStoppedMark);
     if (refused) throw Error(*refused);
   } catch (const Error& error) {
     if (verify_json)

@@ -14,6 +14,14 @@ constexpr std::array<std::string_view, 8> kBegins = {"mpirun noticed",   "mpirun
                                                      "Primary job",      "prterun noticed",      "prterun has exited",
                                                      "prterun detected", "MPI_ABORT was invoked"};
 
+/// Of mpirun, once for each signal that this program sends until the ranks stop.
+constexpr std::string_view kForwarding = "mpirun: Forwarding signal";
+
+/// Whether the beginning of a line may become that one.
+bool may_forward(std::string_view line) {
+  return line.starts_with(kForwarding) || kForwarding.starts_with(line);
+}
+
 std::string_view content_of(std::string_view line) {
   const auto end = line.find_last_not_of(" \r\n");
   return end == std::string_view::npos ? std::string_view() : line.substr(0, end + 1);
@@ -45,7 +53,7 @@ std::string BannerFilter::pass(std::string_view text) {
     line_ += piece;
     if (whole) {
       take_line(out);
-    } else if (block_.empty() && !only_dashes(line_)) {
+    } else if (block_.empty() && !only_dashes(line_) && !may_forward(line_)) {
       out += std::exchange(line_, {});
       streaming_ = true;
     }
@@ -56,7 +64,7 @@ std::string BannerFilter::pass(std::string_view text) {
 void BannerFilter::take_line(std::string& out) {
   const auto line = std::exchange(line_, {});
   if (block_.empty()) {
-    (is_rule(line) ? block_ : out) += line;
+    (is_rule(line) ? block_ : line.starts_with(kForwarding) ? banners_ : out) += line;
     return;
   }
   const bool first = std::ranges::count(block_, '\n') == 1;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/start_mark.h"
+#include "base/rank_marks.h"
 
 namespace automodel::launch {
 namespace {
@@ -76,7 +76,7 @@ void StderrTail::read() {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
     std::string text(buffer.data(), static_cast<std::size_t>(count));
-    if (!ranks_started_ || in_mark_line_) take_mark(text);
+    take_marks(text);
     forward(filter_.pass(text));
     tail_ += text;
     if (tail_.size() > 2 * kKept) tail_.erase(0, tail_.size() - kKept);
@@ -96,18 +96,22 @@ void StderrTail::show_banners() {
   forward(filter_.banners());
 }
 
-void StderrTail::take_mark(std::string& text) {
-  std::size_t begin = 0;
-  if (!ranks_started_) {
-    const auto mark = text.find(kStartMark.front());
-    if (mark == std::string::npos) return;
-    const auto before = text.rfind('\n', mark);
-    if (before != std::string::npos) begin = before + 1;
-    ranks_started_ = true;
+void StderrTail::take_marks(std::string& text) {
+  constexpr std::array kMarks = {kStartMark.front(), kDoneMark.front(), kStoppedMark.front()};
+  for (std::size_t from = 0;;) {
+    if (!in_mark_line_) {
+      const auto mark = text.find_first_of(std::string_view(kMarks.data(), kMarks.size()), from);
+      if (mark == std::string::npos) return;
+      stopped_ = text[mark] == kStoppedMark.front();
+      (text[mark] == kStartMark.front() ? ranks_started_ : done_) = true;
+      const auto before = text.rfind('\n', mark);
+      from = before == std::string::npos ? 0 : before + 1;
+    }
+    const auto end = text.find('\n', from);
+    in_mark_line_ = end == std::string::npos;
+    text.erase(from, in_mark_line_ ? end : end + 1 - from);
+    if (in_mark_line_) return;
   }
-  const auto end = text.find('\n', begin);
-  in_mark_line_ = end == std::string::npos;
-  text.erase(begin, in_mark_line_ ? end : end + 1 - begin);
 }
 
 std::string StderrTail::finish() {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "base/error.h"
 #include "launch/banner_filter.h"
 
 namespace automodel::launch {
@@ -33,18 +35,22 @@ class StderrTail {
   void show_banners();
   /// Whether the line that finish() returned was the very last one.
   bool cause_was_last() const { return cause_was_last_; }
-  /// Whether the ranks have reported that they started (base/start_mark.h).
+  /// Whether the ranks have reported that they started (base/rank_marks.h).
   bool ranks_started() const { return ranks_started_; }
+  /// Set once the ranks have reported that they are done: the exit code that they are about to return.
+  std::optional<ExitCode> ranks_done() const {
+    return done_ ? std::optional(stopped_ ? ExitCode::kStopped : ExitCode::kOk) : std::nullopt;
+  }
 
  private:
   void read();
   static void forward(std::string_view text);
-  /// Removes the start mark's line from `text`, including what a launcher put before the mark. If the line does not end
-  /// in `text`, the next call removes the rest.
-  void take_mark(std::string& text);
+  /// Removes the lines of marks from `text`, including what a launcher put before them. If such a line does not end in
+  /// `text`, the next call removes the rest.
+  void take_marks(std::string& text);
 
   int reading_ = -1, writing_ = -1;
-  std::atomic<bool> ended_ = false, ranks_started_ = false;
+  std::atomic<bool> ended_ = false, ranks_started_ = false, stopped_ = false, done_ = false;
   bool in_mark_line_ = false;
   std::string tail_ = {};
   bool cause_was_last_ = true, explained_ = false;

@@ -21,7 +21,7 @@
 #include "base/cuda_plugin.h"
 #include "base/error.h"
 #include "base/nvidia_driver.h"
-#include "base/start_mark.h"
+#include "base/rank_marks.h"
 #include "launch/stderr_tail.h"
 #include "metrics/console.h"
 
@@ -32,6 +32,9 @@ namespace fs = std::filesystem;
 
 constexpr int kRepeats = 10;      // one per second: mpirun loses a signal that arrives while it starts its ranks
 constexpr int kKilledCode = 128;  // plus the signal's number: a shell's exit code for a program killed by a signal
+/// Time for ranks that are done to leave MPI and exit. Only MPI_Finalize and mpirun wait for one that is stopped there,
+/// and neither has a limit.
+constexpr std::chrono::seconds kExitPatience{30};
 
 int cannot_start(const std::string& program, const std::string& hint) {
   const auto problem =
@@ -122,19 +125,20 @@ std::string say_no_start(std::chrono::seconds deadline, const std::string& launc
                        "fault_tolerance.start_minutes gives it longer"));
 }
 
-/// Kills a launcher that does not get its ranks started.
-class StartDeadline {
+/// Kills a launcher that does not get its ranks started, or whose ranks have done everything and do not exit.
+class Deadline {
  public:
-  explicit StartDeadline(std::chrono::seconds deadline) : deadline_(deadline) {}
+  /// 0: none.
+  explicit Deadline(std::chrono::seconds deadline) : deadline_(deadline) {}
 
-  /// Returns whether to check again soon. `started`: all ranks have joined.
-  bool watch(pid_t launcher, bool started) {
-    if (deadline_.count() == 0 || started) return false;
-    const auto late = std::chrono::steady_clock::now() - begin_ - deadline_;
-    if (late < std::chrono::seconds(0)) return true;
+  /// To be called every second or so. `runs`: the time counts, from the first call or from the last one without it.
+  void watch(pid_t launcher, bool runs) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!runs) begin_ = now;
+    const auto late = now - begin_ - deadline_;
+    if (!runs || deadline_.count() == 0 || late < std::chrono::seconds(0)) return;
     kill(launcher, late < kGrace ? SIGTERM : SIGKILL);
     passed_ = true;
-    return true;
   }
   bool passed() const { return passed_; }
 
@@ -175,7 +179,7 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
   const bool softly = stops_softly(job);
   bool told_to_stop = false, interrupted = false;
   int repeats = kRepeats;
-  StartDeadline start(tail != nullptr ? job.start_deadline : std::chrono::seconds(0));
+  Deadline start(tail != nullptr ? job.start_deadline : std::chrono::seconds(0)), leaving(kExitPatience);
   while (true) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) {
@@ -184,7 +188,8 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
       if (tail != nullptr) {
         out.cause = tail->finish();  // before this process prints anything
         out.cause_last = tail->cause_was_last();
-        if (!tail->explained() && out.code != 0 && out.code != static_cast<int>(ExitCode::kStopped))
+        if (!tail->explained() && !leaving.passed() && out.code != 0 &&
+            out.code != static_cast<int>(ExitCode::kStopped))
           tail->show_banners();
       }
       if (start.passed()) {
@@ -192,6 +197,13 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
         out.cause = say_no_start(job.start_deadline, launcher);
         out.cause_last = true;
         return out;
+      }
+      if (leaving.passed()) {
+        out.code = static_cast<int>(*tail->ranks_done());
+        std::fputs(fmt::format("a rank that had nothing left to do has not exited within {} s, and is killed\n",
+                               kExitPatience.count())
+                       .c_str(),
+                   stderr);
       }
       // If a rank has said why it ended, that is the cause, not the signals with which the launcher ended other ranks.
       const bool signalled = out.code > kKilledCode && out.code <= kKilledCode + SIGRTMAX &&
@@ -211,10 +223,11 @@ RankRun wait_for(pid_t child, const RankJob& job, const sigset_t& blocked, Stder
     }
     siginfo_t info;
     const timespec pause = {.tv_sec = 1, .tv_nsec = 0};
-    const bool repeat = told_to_stop && repeats > 0;
-    const bool soon = start.watch(child, tail != nullptr && tail->ranks_started());
-    const int signal = repeat || soon ? sigtimedwait(&blocked, &info, &pause) : sigwaitinfo(&blocked, &info);
-    if (repeat && signal < 0 && errno == EAGAIN) {
+    start.watch(child, tail != nullptr && !tail->ranks_started());
+    leaving.watch(child, tail != nullptr && tail->ranks_done());
+    const int signal = sigtimedwait(&blocked, &info, &pause);
+    if (tail != nullptr && tail->ranks_done()) repeats = 0;
+    if (told_to_stop && repeats > 0 && signal < 0 && errno == EAGAIN) {
       --repeats;
       kill(child, SIGUSR1);
     }
@@ -301,7 +314,7 @@ std::vector<std::string> rank_words(const RankJob& job, const std::string& worke
     }
   }
   words.push_back(worker);
-  if (job.start_deadline.count() > 0) words.emplace_back(kTellsStart);
+  if (job.start_deadline.count() > 0) words.emplace_back(kTellsMarks);
   if (const auto flag = flag_of(job.work); !flag.empty()) words.emplace_back(flag);
   if (job.threads) words.push_back(fmt::format("--threads={}", *job.threads));
   if (job.json) words.emplace_back("--json");
@@ -321,6 +334,7 @@ RankRun run_job(const RankJob& job, StderrTail* tail) {
   sigemptyset(&blocked);
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
   sigprocmask(SIG_BLOCK, &blocked, &before);
+  std::signal(SIGCHLD, SIG_DFL);  // where a parent has left it ignored, the kernel never says that the child has ended
   std::fflush(nullptr);
   const auto words = rank_words(job, worker);
   const pid_t parent = getpid();

@@ -1,7 +1,9 @@
 #include "launch/stderr_tail.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -9,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/start_mark.h"
+#include "base/rank_marks.h"
 #include "temporary_folder.h"
 
 namespace automodel::launch {
@@ -18,6 +20,7 @@ namespace {
 struct Said {
   std::string cause;
   bool last = true, started = false;
+  std::optional<ExitCode> done = {};
   std::string forwarded = {};
 };
 
@@ -32,7 +35,7 @@ Said said(const std::string& text) {
   tail.start();
   waitpid(child, nullptr, 0);
   auto cause = tail.finish();
-  return {std::move(cause), tail.cause_was_last(), tail.ranks_started()};
+  return {.cause = std::move(cause), .last = tail.cause_was_last(), .started = tail.ranks_started()};
 }
 
 TEST_CASE("a rank's own error is preferred to the launcher's messages about other ranks") {
@@ -83,6 +86,7 @@ Said said_in_pieces(const std::vector<std::string>& pieces) {
     waitpid(child, nullptr, 0);
     out.cause = tail.finish();
     out.started = tail.ranks_started();
+    out.done = tail.ranks_done();
     dup2(own, STDERR_FILENO);
   }
   close(own);
@@ -105,18 +109,34 @@ TEST_CASE("the start mark's line is removed however the pipe splits it") {
     }
 }
 
+TEST_CASE("ranks signal that they are done, and how") {
+  for (const auto& [mark, code] : {std::pair{kDoneMark, ExitCode::kOk}, std::pair{kStoppedMark, ExitCode::kStopped}}) {
+    const std::string before = "a\n[1,0]<stderr>:" + std::string(kStartMark), done = "0: " + std::string(mark);
+    for (const auto& pieces : std::vector<std::vector<std::string>>{
+             {before + "b\n" + done + "c\n"}, {before, "b\n" + done, "c\n"}, {before + done, "b\nc\n"}}) {
+      const auto seen = said_in_pieces(pieces);
+      CHECK(seen.started);
+      CHECK(seen.done == code);
+      CHECK(seen.forwarded == "a\nb\nc\n");
+      CHECK(seen.cause == "c");
+    }
+  }
+  CHECK_FALSE(said_in_pieces({"a\n" + std::string(kStartMark) + "b\n"}).done);
+}
+
 TEST_CASE("what mpirun says about its ranks is kept apart, in pieces of any size") {
   const std::string rule(74, '-'), warning = rule + "\nWARNING: no fast network\n" + rule + "\n";
   const std::string banner = rule + "\nprterun has exited due to process rank 0\nexiting improperly.\n" + rule + "\n";
+  const std::string forwarding = "mpirun: Forwarding signal 10 to job\n";
   const std::string text =
-      "rank 0: error[missing-file]: no\n" + warning + banner + "--- a sample\n-----\n" + banner + "end";
+      "rank 0: error[missing-file]: no\n" + forwarding + warning + banner + "--- a sample\n-----\n" + banner + "end";
   const std::string others = "rank 0: error[missing-file]: no\n" + warning + "--- a sample\n-----\nend";
   for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{64}, text.size()}) {
     BannerFilter filter;
     std::string passed;
     for (std::size_t at = 0; at < text.size(); at += size) passed += filter.pass(text.substr(at, size));
     CHECK(passed + filter.rest() == others);
-    CHECK(filter.banners() == banner + banner);
+    CHECK(filter.banners() == forwarding + banner + banner);
   }
   BannerFilter open;
   CHECK(open.pass("a\n" + rule + "\nmpirun noticed that\n") == "a\n");

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -175,6 +176,31 @@ class Causes(RestartCase):
         code, lines = self.finish()
         self.assertEqual(code, 4, lines)
         self.assertIn("error[no-start]: mpirun has not started all ranks within 6 s", "\n".join(lines))
+
+    def test_a_rank_that_stops_after_everything_is_done(self):
+        """In MPI_Finalize, where the other rank and mpirun would wait for it forever."""
+        source, library = self.folder / "stop.c", self.folder / "stop.so"
+        source.write_text('#include <signal.h>\n#include <stdlib.h>\n#include <string.h>\nint PMPI_Finalize(void);\nint MPI_Finalize(void) '
+                          '{ if (!strcmp(getenv("OMPI_COMM_WORLD_RANK"), "1")) raise(SIGSTOP); return PMPI_Finalize(); }\n')
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        worker = self.folder / "worker"
+        worker.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {BIN}/automodel-worker "$@"\n')
+        worker.chmod(0o755)
+        self.start("--nproc-per-node", "2", "--max-restarts", "3", environment={"AUTOMODEL_WORKER": str(worker)})
+        code, lines = self.finish()
+        self.assertEqual(code, 0, lines)
+        self.losses()
+        self.assertIn("a rank that had nothing left to do has not exited within 30 s, and is killed", lines)
+        self.assertEqual(self.events("restart"), [])
+        self.assertEqual([pid for pid in processes_below(os.getpid()) if is_worker(pid)], [])
+
+    def test_a_parent_that_ignores_the_end_of_its_children(self):
+        """The kernel then says nothing about theirs either, unless they ask for it."""
+        self.start("--nproc-per-node", "2", launcher=[sys.executable, "-c", "import os, signal, sys; signal.signal(signal.SIGCHLD, "
+                                                      "signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"])
+        code, lines = self.finish()
+        self.assertEqual(code, 0, lines)
+        self.losses()
 
     def test_ranks_of_one_host_listen_on_the_loopback_interface_only(self):
         """mpirun itself has a port on every interface, which no setting of Open MPI 4 moves (SECURITY.md)."""
