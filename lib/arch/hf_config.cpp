@@ -11,6 +11,7 @@
 #include "arch/config_reader.h"
 #include "arch/families.h"
 #include "base/bytes.h"
+#include "base/json_depth.h"
 #include "base/spelling.h"
 
 namespace automodel::arch {
@@ -91,6 +92,13 @@ std::string without_infinity(std::string_view text) {
 
 /// The parsed document, or nothing after reporting an error.
 std::optional<Json> parse_json(std::string_view text, std::string_view file, Diagnostics& errors) {
+  if (nesting_of(text) > kDeepestJson) {
+    errors.add("bad-json")
+        .says("the configuration nests more than {} levels", kDeepestJson)
+        .hint("no model's does")
+        .at({std::string(file), 1, 1});
+    return std::nullopt;
+  }
   try {
     auto document = Json::parse(without_infinity(text));
     if (document.is_object()) return document;

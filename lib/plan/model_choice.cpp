@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "arch/families.h"
 #include "arch/hf_config.h"
+#include "base/file_text.h"
 #include "base/find_file.h"
 #include "base/hub_name.h"
 #include "base/spelling.h"
@@ -52,11 +53,6 @@ fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
   if (std::ifstream ref(root / "refs" / revision); ref) ref >> revision;
   const auto snapshot = root / "snapshots" / revision;
   return is_there(snapshot / "config.json") ? snapshot : fs::path();
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// `text` with the top-level keys of `overrides` applied; text that is not a JSON object is returned unchanged.
@@ -214,7 +210,14 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
                           : "a model folder holds config.json and safetensors");
       return std::nullopt;
     }
-    text = read_text(config_file);
+    auto read = file_text(config_file, kMostDescription);
+    if (!read.problem.empty()) {
+      report.refuse("bad-json", key)
+          .says("'{}' cannot be read: {}", config_file.native(), read.problem)
+          .hint("a model's config.json has some kilobytes");
+      return std::nullopt;
+    }
+    text = std::move(read.text);
     file = config_file.string();
     if (source) text = with_overrides(text, source->overrides);
   }

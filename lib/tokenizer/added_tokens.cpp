@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "tokenizer/unicode.h"
 
@@ -14,6 +16,8 @@ namespace {
 constexpr std::string_view kWord =
     R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}])";
 constexpr std::int64_t kMostId = (1 << 30) - 1;
+/// At each place of a text, as many bytes are looked at as the longest token has that begins as the text does.
+constexpr std::size_t kMostContent = 1000;
 
 std::size_t spaces_at_end(std::string_view text) {
   std::size_t begin = text.size();
@@ -39,6 +43,8 @@ std::size_t spaces_at_begin(std::string_view text) {
 
 AddedToken read_added_token(const JsonPart& part) {
   const bool special = part.flag("special", false);
+  if (part.text("content").size() > kMostContent)
+    part.at("content").fail(fmt::format("an added token of more than {} bytes", kMostContent));
   return {.content = part.text("content"),
           .id = part.has("id") ? static_cast<Id>(part.integer("id", 0, kMostId)) : kNoId,
           .special = special,

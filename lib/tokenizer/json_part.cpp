@@ -8,6 +8,9 @@
 namespace automodel::tokenizer {
 namespace {
 
+/// Of added tokens and of the parts of a step. Vocabularies and merges are read in place.
+constexpr std::size_t kMostItems = 100'000;
+
 const nlohmann::json& null_node() {
   static const nlohmann::json node;
   return node;
@@ -35,6 +38,10 @@ std::vector<JsonPart> JsonPart::items(std::string_view key) const {
   std::vector<JsonPart> out;
   if (!list.node().is_array()) {
     list.fail("a list is expected");
+    return out;
+  }
+  if (list.node().size() > kMostItems) {
+    list.fail(fmt::format("a list of more than {} items", kMostItems));
     return out;
   }
   out.reserve(list.node().size());

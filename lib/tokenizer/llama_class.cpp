@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
+
 namespace automodel::tokenizer {
 namespace {
 
@@ -36,6 +38,7 @@ bool is_byte_level(const json& part) {
 
 /// An object; empty if the text is none. Broken files are reported where they are read.
 json object_of(const std::optional<std::string>& text) {
+  if (nesting_of(text.value_or("")) > kDeepestJson) return json::object();
   auto out = json::parse(text.value_or("{}"), nullptr, false);
   return out.is_object() ? out : json::object();
 }

@@ -7,6 +7,7 @@ namespace automodel::tokenizer {
 namespace {
 
 constexpr std::int64_t kMostId = (1 << 30) - 1;
+constexpr std::size_t kMostAround = 256;  ///< tokens that every row gets; the known files have at most four
 
 /// Tokens are added outside those of earlier processors.
 void add_before(Surround& out, const std::vector<Id>& ids) {
@@ -31,6 +32,7 @@ void read_template(const JsonPart& part, Surround& out) {
       if (!id.node().is_number_integer() || id.node().get<std::int64_t>() < 0 ||
           id.node().get<std::int64_t>() > kMostId)
         return id.fail("an id is expected");
+      if (own.before.size() + own.after.size() > kMostAround) break;  // said at the end
       (sequences == 0 ? own.before : own.after).push_back(id.node().get<Id>());
     }
   }
@@ -52,6 +54,7 @@ Id read_pair(const JsonPart& part) {
 void add(const JsonPart& part, Surround& out) {
   const std::string type = part.type();
   if (part.path().size() > 300) return part.fail("sequences lie too deep in each other");
+  if (out.before.size() + out.after.size() > kMostAround) return;  // said at the end
   if (type == "Sequence") {
     for (const auto& item : part.items("processors")) add(item, out);
   } else if (type == "TemplateProcessing") {
@@ -72,6 +75,8 @@ void add(const JsonPart& part, Surround& out) {
 Surround Surround::read(const JsonPart& part) {
   Surround out;
   if (!part.is_null()) add(part, out);
+  if (out.before.size() + out.after.size() > kMostAround)
+    part.fail(fmt::format("more than {} tokens stand around a text", kMostAround));
   return out;
 }
 

@@ -392,7 +392,8 @@ std::size_t find_text(std::string_view text, std::string_view part, std::size_t 
   else if (const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size()))
     at = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
   budget.step();
-  budget.read(std::min(at, text.size()) - from + part.size());
+  budget.read((std::min(at, text.size()) - from) * (part.size() <= kShort ? std::max<std::size_t>(part.size(), 1) : 1) +
+              part.size());
   return at;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/llama_class.h"
@@ -21,6 +22,13 @@ constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "p
 
 /// The document, or null after adding a problem with its position.
 std::optional<nlohmann::json> parse_json(const std::string& text, const std::string& file, Diagnostics& problems) {
+  if (nesting_of(text) > kDeepestJson) {
+    problems.add("bad-tokenizer")
+        .says("the file nests more than {} levels", kDeepestJson)
+        .hint("no tokenizer's does")
+        .at({file, 1, 1});
+    return std::nullopt;
+  }
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
@@ -117,12 +125,20 @@ bool Tokenizer::read(const JsonPart& part) {
 
 bool Tokenizer::read_added(const JsonPart& part) {
   if (!part.has("added_tokens")) return true;
+  constexpr std::size_t kMostBytes = std::size_t{2}
+                                     << 20;  // of all: each takes about a hundred while they are looked for
+  std::size_t bytes = 0;
   const auto items = part.items("added_tokens");
   const auto most = static_cast<Id>(std::min<std::size_t>((entries_.size() + items.size()) * 16 + 100'000, 1u << 28));
   for (const auto& item : items) {
     const std::size_t before = part.problems().size();
     AddedToken token = read_added_token(item);
     if (part.problems().size() > before) return false;
+    bytes += token.content.size();
+    if (bytes > kMostBytes) {
+      item.fail(fmt::format("the added tokens have more than {} bytes", kMostBytes));
+      return false;
+    }
     const Id known = model_->find(token.content);
     if (known != kNoId) token.id = known;
     if (token.id == kNoId || token.id > most) {

@@ -1,10 +1,10 @@
 // Loads tokenizers from files.
-#include <fstream>
-#include <iterator>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "base/file_text.h"
 #include "tokenizer/sentencepiece_file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,13 +13,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file's text; nothing if it does not exist or cannot be read.
-std::optional<std::string> read_file(const fs::path& path) {
+/// Four times the largest that is known. A vocabulary takes about twelve times its text while it is read.
+constexpr std::uint64_t kMostTokenizer = std::uint64_t{64} << 20;
+
+/// The file's text; nothing if it does not exist or cannot be read, with a problem if that is for its size.
+std::optional<std::string> read_file(const fs::path& path, std::uint64_t most, Diagnostics& problems) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(stream), {}};
+  auto file = file_text(path, most);
+  if (file.too_large)
+    problems.add("bad-tokenizer")
+        .says("{}", file.problem)
+        .hint("no tokenizer's has; SECURITY.md lists the limits")
+        .at({path.native(), 0, 0});
+  if (!file.problem.empty()) return std::nullopt;
+  return std::move(file.text);
 }
 
 }  // namespace
@@ -28,11 +36,16 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   std::error_code error;
   const bool folder = fs::is_directory(path, error);
   const fs::path file = folder ? path / "tokenizer.json" : path, parent = file.parent_path();
-  auto text = read_file(file);
-  const auto config = read_file(parent / "tokenizer_config.json");
+  const std::size_t before = problems.size();
+  auto text = read_file(file, kMostTokenizer, problems);
+  const auto config = read_file(parent / "tokenizer_config.json", kMostDescription, problems);
+  const auto chat_template = read_file(parent / "chat_template.jinja", kMostDescription, problems);
+  const auto model_config = read_file(parent / "config.json", kMostDescription, problems);
+  if (problems.size() > before) return nullptr;
   // Older folders have the sentencepiece library's file, which may also be named directly.
   const fs::path model = text ? file : parent / "tokenizer.model";
-  if (auto bytes = text ? (is_sentencepiece_file(*text) ? text : std::nullopt) : read_file(model)) {
+  if (auto bytes =
+          text ? (is_sentencepiece_file(*text) ? text : std::nullopt) : read_file(model, kMostTokenizer, problems)) {
     text = json_of_sentencepiece(*bytes, config, model.native(), problems);
     if (!text) return nullptr;
   }
@@ -44,8 +57,8 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   }
   return parse({.tokenizer = std::move(*text),
                 .config = config,
-                .chat_template = read_file(parent / "chat_template.jinja"),
-                .model = read_file(parent / "config.json"),
+                .chat_template = chat_template,
+                .model = model_config,
                 .folder = parent.native()},
                problems);
 }

@@ -9,13 +9,18 @@
 
 namespace automodel::tokenizer {
 
+/// A word's time grows with the cube of its length. Files have 100 or 200.
+constexpr std::int64_t kMostCharacters = 1000;
+constexpr std::size_t kMostPrefix = 64;  ///< bytes, copied for every token that is tried
+
 std::unique_ptr<const WordPieceModel> WordPieceModel::read(const JsonPart& part) {
   const std::size_t before = part.problems().size();
   std::unique_ptr<WordPieceModel> out(new WordPieceModel);
   if (!read_vocabulary(part, out->vocabulary_, out->tokens_)) return nullptr;
   out->prefix_ = part.text_if("continuing_subword_prefix").value_or("##");
+  if (out->prefix_.size() > kMostPrefix) part.at("continuing_subword_prefix").fail("it is longer than any");
   if (part.has("max_input_chars_per_word"))
-    out->most_characters_ = static_cast<std::size_t>(part.integer("max_input_chars_per_word", 0, 1 << 30));
+    out->most_characters_ = static_cast<std::size_t>(part.integer("max_input_chars_per_word", 0, kMostCharacters));
   const auto unknown = part.text_if("unk_token").value_or("[UNK]");
   out->unknown_ = out->tokens_.find(unknown);
   if (out->unknown_ == kNoId) part.at("unk_token").fail(fmt::format("'{}' is not in the vocabulary", unknown));

@@ -83,6 +83,10 @@ TEST_CASE("text that is not a JSON object is refused with the location of the er
   CHECK(broken.errors[0].where == SourceLocation{"c.json", 2, 7});
   CHECK(ids(parse_hf_config("[1]", "c.json").errors) == Ids{"bad-json"});
   CHECK(ids(parse_hf_config("", "c.json").errors) == Ids{"bad-json"});
+  const auto deep =
+      parse_hf_config("{\"a\": " + std::string(2'000'000, '[') + std::string(2'000'000, ']') + "}", "c.json");
+  REQUIRE(ids(deep.errors) == Ids{"bad-json"});
+  CHECK(deep.errors[0].message == "the configuration nests more than 100 levels");
   CHECK(ids(parse_hf_config("{\"hidden_size\": 1e999}", "c.json").errors) == Ids{"bad-json"});
 }
 

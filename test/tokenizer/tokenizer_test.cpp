@@ -163,6 +163,20 @@ TEST_CASE("broken tokenizer files are reported with their location", "[tokenizer
   CHECK(message("/model/merges/0", "b x").find("not in the vocabulary") != std::string::npos);
   CHECK(message("/model/dropout", 0.1).find("random") != std::string::npos);
   CHECK(message("/added_tokens", json::array({{{"content", "<s>"}, {"id", 2'000'000'000}}})) != "");
+  const auto added = [](int count, std::size_t bytes) {
+    auto out = json::array();
+    for (int i = 0; i < count; ++i)
+      out.push_back({{"content", std::string(bytes, 'a') + std::to_string(i)}, {"id", 7 + i}});
+    return out;
+  };
+  CHECK(message("/added_tokens", added(1, 1000)).find("an added token of more than 1000 bytes") != std::string::npos);
+  CHECK(message("/added_tokens", added(2500, 990)).find("the added tokens have more than") != std::string::npos);
+  CHECK(message("/added_tokens", added(100'001, 1)).find("a list of more than 100000 items") != std::string::npos);
+  CHECK(message("/post_processor",
+                {{"type", "TemplateProcessing"},
+                 {"single", json::array({{{"SpecialToken", {{"id", "a"}}}}, {{"Sequence", {{"id", "A"}}}}})},
+                 {"special_tokens", {{"a", {{"ids", json(std::vector<int>(257, 1))}}}}}})
+            .find("more than 256 tokens stand around a text") != std::string::npos);
   CHECK(message("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}})
             .find("the pattern cannot be used") != std::string::npos);
 }
@@ -177,6 +191,22 @@ TEST_CASE("a folder without a usable tokenizer is refused", "[tokenizer]") {
   CHECK(problems[0].id == "missing-file");
   CHECK(problems[1].id == "bad-tokenizer");
   CHECK(problems[1].message == "the file is not a SentencePiece model");
+  const auto refusal = [&] {
+    Diagnostics own;
+    CHECK(!Tokenizer::load(folder.path(), own));
+    return own.size() == 1 ? own[0].message : to_text(own);
+  };
+  folder.write("tokenizer.json", std::string(2'000'000, '['));
+  CHECK(refusal() == "the file nests more than 100 levels");
+  std::filesystem::resize_file(folder.path() / "tokenizer.json", std::uintmax_t{1} << 40);
+  CHECK(refusal() == "it has more than 67108864 bytes");
+  folder.write("tokenizer.json", small().dump());
+  const auto deep = folder.write("tokenizer_config.json",
+                                 "{\"a\": " + std::string(3'000'000, '[') + std::string(3'000'000, ']') + "}");
+  CHECK(refusal() == "the file nests more than 100 levels");
+  std::filesystem::remove(deep);
+  std::filesystem::resize_file(folder.write("chat_template.jinja", ""), std::uintmax_t{1} << 40);
+  CHECK(refusal() == "it has more than 16777216 bytes");
 }
 
 TEST_CASE("broken Unigram and WordPiece models are reported with their location", "[tokenizer]") {
@@ -198,6 +228,10 @@ TEST_CASE("broken Unigram and WordPiece models are reported with their location"
         "model.vocab: item 1 is not a token with a score");
   CHECK(message(with(good, "unk_id", 2)).starts_with("model.unk_id: "));
   CHECK(message({{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}) == "model.unk_token: '[UNK]' is not in the vocabulary");
+  const auto words = json::parse(R"({"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1}})");
+  CHECK(message(with(words, "max_input_chars_per_word", 1001)).starts_with("model.max_input_chars_per_word: "));
+  CHECK(message(with(words, "continuing_subword_prefix", std::string(65, '#'))) ==
+        "model.continuing_subword_prefix: it is longer than any");
   CHECK(message(good, {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}) ==
         "normalizer.precompiled_charsmap: it is not a table compiled by SentencePiece");
   auto bytes = small();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "checkpoint/format/elements.h"
 #include "checkpoint/format/file.h"
 
@@ -67,7 +68,9 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
     problems.add("adapter-config").says("'{}': {}", file, what).hint(help).at({std::string(file), 0, 0});
     return std::nullopt;
   };
-  const auto json = OrderedJson::parse(text, nullptr, false);
+  if (nesting_of(text) > kDeepestJson)
+    return refuse(fmt::format("it nests more than {} levels", kDeepestJson), "the PEFT library writes it flat");
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return refuse("it is not a JSON object", "the PEFT library writes it beside the adapters");
   try {
     AdapterConfig out;
