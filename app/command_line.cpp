@@ -282,7 +282,8 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
     sub.add_flag("--json", options.json,
                  command.takes & kProcesses
                      ? "Print the run's events as JSON lines on standard output, and nothing else"
-                     : "Print one JSON document on standard output");
+                 : command.takes & kRows ? "Print one JSON object per row on standard output"
+                                         : "Print one JSON document on standard output");
   if (command.takes & kRows) {
     sub.add_option("--rows", options.rows, "Rows to print")->check(whole_number())->capture_default_str();
     sub.add_flag("--validation", options.validation, "Rows of validation_dataset instead of dataset");

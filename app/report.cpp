@@ -1,10 +1,12 @@
 #include "report.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -36,7 +38,8 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
     out(report::errors_to_json(problems, from) + "\n");
     return exit;
   }
-  for (const auto& problem : problems) {
+  constexpr std::size_t kMostShown = 100;  // each excerpt goes through the text again
+  for (const auto& problem : std::span(problems).first(std::min(problems.size(), kMostShown))) {
     const std::string text = to_text(problem);
     const auto line_end = text.find('\n');
     const auto excerpt =
@@ -45,7 +48,8 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
     std::fwrite(excerpt.data(), 1, excerpt.size(), stderr);  // the caret stands under its column in an unbroken line
     if (line_end != std::string::npos) err(text.substr(line_end + 1) + "\n");
   }
-  err(fmt::format("{} problem{} in {}\n", problems.size(), problems.size() == 1 ? "" : "s", printable(recipe.path)));
+  err(fmt::format("{} problem{} in {}{}\n", problems.size(), problems.size() == 1 ? "" : "s", printable(recipe.path),
+                  problems.size() > kMostShown ? fmt::format(", of which {} are shown", kMostShown) : ""));
   return exit;
 }
 

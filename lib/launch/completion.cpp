@@ -249,13 +249,46 @@ std::string fish(const Commands& commands, const std::vector<std::string>& keys,
                                                    : " -x",
                            values, quoted(option.doc));
     }
-    if (command.takes_recipe) out += here + " -k -a '(__fish_complete_suffix .yaml)'\n";
   }
-  const std::string recipe =
-      fmt::format("complete -c automodel -n '__fish_seen_subcommand_from {}'", with_recipe(commands, " "));
-  std::map<std::string, std::string> values;
-  for (const auto& key : key_values) values[key.name] = " -a " + quoted(joined(key.values, " "));
-  for (const auto& key : keys) out += fmt::format("{} -l {} -x{}\n", recipe, key, values[key]);
+  std::map<std::string, std::string> keys_with;
+  for (const auto& key : key_values) keys_with[joined(key.values, " ")] += " " + key.name;
+  std::string cases;
+  for (const auto& [values, names] : keys_with)
+    cases += fmt::format("    case{}\n      set values {}\n", names, values);
+  out += fmt::format(
+      R"(set -g __automodel_keys {keys}
+# The values of the key before, or recipes and the keys that go on from what is typed, each up to its next dot.
+function __automodel_offer
+  set -l word (commandline -ct)
+  set -l before (commandline -opc)[-1]
+  set -l key ''
+  set -l given ''
+  set -l values
+  if string match -q -- '*=*' $word
+    set key (string split -m 1 = -- $word)[1]
+    set given $key=
+  else if string match -q -- '--*' $before
+    set key $before
+  end
+  switch (string replace -r '^--' '' -- $key)
+{cases}  end
+  if test -n "$key" -a (string sub -l 2 -- "$word") != --; or test -n "$given"
+    test (count $values) -eq 0; or printf '%s\n' $given$values
+    return
+  end
+  set -l dashes ''
+  set -l ending =
+  string match -q -- '--*' $word; and set dashes --; and set ending ''
+  string match -q -- '-*' $word; or __fish_complete_suffix .yaml
+  test -n "$word"; or return
+  set -l typed (string escape --style=regex -- (string replace -r '^--' '' -- $word))
+  for each in (string match -r -- "^$typed"'[^.]*\.?' $__automodel_keys | sort -u)
+    string match -q -- '*.' $each; and echo $dashes$each; or echo $dashes$each$ending
+  end
+end
+complete -c automodel -n '__fish_seen_subcommand_from {recipe}' -k -a '(__automodel_offer)'
+)",
+      fmt::arg("keys", joined(keys, " ")), fmt::arg("cases", cases), fmt::arg("recipe", with_recipe(commands, " ")));
   return out;
 }
 

@@ -238,6 +238,16 @@ TEST_CASE("a value from a recipe can neither control the terminal nor print a li
   }
 }
 
+TEST_CASE("of very many problems the first hundred are shown, and all are counted", "[cli]") {
+  const test::TemporaryFolder folder;
+  std::string text = "device: cpu\n";
+  for (int i = 0; i < 300; ++i) text += "k" + std::to_string(i) + ": 1\n";
+  folder.write("recipe.yaml", text);
+  const auto said = test::run_program(folder, "plan recipe.yaml").err;
+  CHECK_THAT(said, Catch::EndsWith(" problems in recipe.yaml, of which 100 are shown\n"));
+  CHECK_THAT(said, Catch::Contains("unknown key 'k90'") && !Catch::Contains("unknown key 'k200'"));
+}
+
 TEST_CASE("mistakes in model, batch and schedule are reported together", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("three.yaml",

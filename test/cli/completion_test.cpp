@@ -76,7 +76,7 @@ TEST_CASE("bash completes commands, recipes, options, values and keys", "[cli]")
 TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]") {
   if (!installed("fish")) return;
   CHECK(fish("automodel pl") == Words{"plan"});
-  CHECK(fish("automodel plan rec") == Words{"recipe.yaml"});
+  CHECK(fish("automodel plan rec") == Words{"recipe.yaml", "recipe="});
   CHECK(fish("automodel plan recipe.yaml --world") == Words{"--world-size"});
   CHECK(fish("automodel plan recipe.yaml --actions ") == Words{"compute", "lowered"});
   CHECK(fish("automodel train recipe.yaml --distributed.pipeline.layers") ==
@@ -84,6 +84,11 @@ TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]")
   CHECK(fish("automodel completion ") == Words{"bash", "fish", "zsh"});
   CHECK(fish("automodel plan recipe.yaml --distributed.pipeline.pp_schedule ZBV") == Words{"ZBVZeroBubble"});
   CHECK(fish("automodel plan recipe.yaml --device=c") == Words{"--device=cpu", "--device=cuda"});
+  CHECK(fish("automodel plan recipe.yaml device=c") == Words{"device=cpu", "device=cuda"});
+  CHECK(fish("automodel plan recipe.yaml optimizer.weight_d") == Words{"optimizer.weight_decay="});
+  const auto sections = fish("automodel plan recipe.yaml --");
+  CHECK((sections.size() > 60 && sections.size() < 160));  // a level of the recipe, not its 600 keys
+  CHECK(sections.contains("--distributed."));
 }
 
 TEST_CASE("zsh offers commands, options, values and keys", "[cli]") {
