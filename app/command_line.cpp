@@ -233,30 +233,39 @@ void add_schedule_options(CLI::App& sub, Options& options) {
 void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_option(
          "DIR", options.folder,
-         "Checkpoint (RUN/LOWEST_VAL: the best one), folder of checkpoints (its newest), export, or Hugging Face "
-         "folder")
+         "Checkpoint (RUN/LOWEST_VAL: the best one), folder of checkpoints (its newest), export, Hugging Face folder, "
+         "or folder of LoRA adapters")
       ->required();
   sub.add_option("--prompt", options.prompts, "Text to continue; may be repeated (default: standard input)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub.add_flag("--chat", options.chat, "Chat with the chat template: each line of standard input is a message");
   sub.add_option("--system", options.system, "System message of the conversation");
+  auto* logits = sub.add_flag("--logits", options.logits,
+                              "Instead of text: the logits behind each prompt, one for each token, as JSON");
   sub.add_option("--max-new-tokens", options.max_new_tokens, "Maximum number of new tokens")
       ->check(whole_number())
+      ->excludes(logits)
       ->capture_default_str();
   sub.add_option("--temperature", options.temperature, "Sampling temperature; 0: always the most likely token")
       ->check(number_between(0, 1e6))
+      ->excludes(logits)
       ->capture_default_str();
   sub.add_option("--top-k", options.top_k, "Sample from the k most likely tokens; 0: from all")
       ->check(whole_number(0))
+      ->excludes(logits)
       ->capture_default_str();
   sub.add_option("--top-p", options.top_p, "Sample from the most likely tokens whose probabilities add up to this")
       ->check(number_between(1e-9, 1))
+      ->excludes(logits)
       ->capture_default_str();
   sub.add_option("--seed", options.seed, "Seed of the sampling")
       ->check(whole_number(0, 1 << 30))
+      ->excludes(logits)
       ->capture_default_str();
   sub.add_option("--tokenizer", options.tokenizer, "Folder with tokenizer.json, or bytes (default: the model's)");
+  sub.add_option("--base", options.base, "Folder of the model that adapters belong to (default: the one they name)")
+      ->type_name("DIR");
   sub.add_option("--dtype", options.dtype, "Dtype to compute in (default: that of the weights)")->type_name("DTYPE");
   sub.add_option("--device", options.device, "Where to compute")
       ->check(one_of({"auto", "cpu", "cuda"}))

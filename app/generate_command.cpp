@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,31 +21,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The Hugging Face folder that DIR refers to: itself, that of a checkpoint, or that of the newest checkpoint in it.
+/// The folder that DIR refers to, of a model or of adapters: itself, that of a checkpoint, or that of the newest
+/// checkpoint in it.
 fs::path model_folder(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> places = {folder, folder / "model"};
   if (const auto newest = checkpoint::newest_checkpoint(folder); !newest.empty()) places.push_back(newest / "model");
-  for (const auto& each : places) {
-    if (fs::is_regular_file(each / "config.json", error)) return each;
-    if (fs::is_regular_file(each / checkpoint::kAdapterConfig, error))
-      throw Error(Diagnostic{"adapters-alone"}
-                      .says("'{}' holds adapters only, without a model", each.native())
-                      .hint("add them to their base model first: 'automodel checkpoint export --merge DIR NEW_FOLDER'")
-                      .at({"command line", 0, 0}));
-  }
+  for (const auto& each : places)
+    for (const char* name : {"config.json", checkpoint::kAdapterConfig})
+      if (fs::is_regular_file(each / name, error)) return each;
   throw Error(Diagnostic{"missing-file"}
                   .says("there is no model in '{}'", folder.native())
                   .hint("name a folder with config.json and safetensors, a checkpoint, or a folder of checkpoints")
                   .at({"command line", 0, 0}));
 }
 
-/// The tokenizer to use: the model's own, or the one that the checkpoint was trained with.
-std::string tokenizer_of(const fs::path& folder) {
+/// The tokenizer to use: that of the first of these folders which has one, or the one that its checkpoint was trained
+/// with.
+std::string tokenizer_of(const std::vector<fs::path>& folders) {
   std::error_code error;
-  if (fs::is_regular_file(folder / "tokenizer.json", error)) return folder.native();
-  Diagnostics problems;
-  if (const auto state = checkpoint::read_run_state(folder.parent_path(), problems)) {
+  for (const auto& folder : folders)
+    if (fs::is_regular_file(folder / "tokenizer.json", error)) return folder.native();
+  for (const auto& folder : folders) {
+    Diagnostics problems;
+    const auto state = checkpoint::read_run_state(folder.parent_path(), problems);
+    if (!state) continue;
     const auto recipe = config::to_value(config::parse_yaml(state->resolved, checkpoint::kStateName, problems));
     const auto* dataset = recipe.find("dataset");
     const auto* name = dataset != nullptr ? dataset->find("tokenizer") : nullptr;
@@ -54,16 +55,64 @@ std::string tokenizer_of(const fs::path& folder) {
     if (kind != nullptr && *kind == config::Value("text")) return "bytes";
   }
   throw Error(Diagnostic{"missing-file"}
-                  .says("there is no tokenizer in '{}'", folder.native())
+                  .says("there is no tokenizer in '{}'", folders.front().native())
                   .hint("name one: '--tokenizer DIR', or '--tokenizer bytes'")
                   .at({"command line", 0, 0}));
 }
 
-config::GenerateRequest request_of(const Options& options) {
+/// The peft section for adapters as they are stored. Its alpha is a whole number; the ranks take the folder's.
+std::string peft_section(const fs::path& folder, const checkpoint::AdapterConfig& adapters) {
+  Diagnostics problems;
+  std::set<std::string> modules;
+  for (const auto& module : checkpoint::adapted_modules(folder, problems)) {
+    constexpr std::string_view kExperts = ".experts";  // a recipe names all of a layer's at once
+    const auto at = module.find(std::string(kExperts) + ".");
+    modules.insert(at == std::string::npos ? module : module.substr(0, at + kExperts.size()));
+  }
+  if (problems.empty() && (modules.empty() || (adapters.rank_stabilized && adapters.expert_rank > 0)))
+    problems.add("adapter-config")
+        .says("'{}' {}", folder.native(),
+              modules.empty() ? "holds no adapters" : "scales adapters of two ranks by their square roots")
+        .hint("name a folder of LoRA adapters, or merge them: 'automodel checkpoint export DIR NEW_FOLDER --merge'")
+        .at({folder.native(), 0, 0});
+  if (!problems.empty()) throw Error(ExitCode::kBadInput, std::move(problems));
+  config::Value::List names;
+  for (const auto& module : modules) names.emplace_back(module);
+  config::Value out;
+  out.set("target_modules", config::Value(std::move(names)));
+  out.set("dim", std::int64_t{adapters.rank});
+  out.set("use_dora", adapters.magnitudes);
+  out.set("moe_rank_scaling", adapters.expert_rank > 0 && adapters.expert_rank != adapters.rank);
+  return config::to_json(out);
+}
+
+/// Says where model, adapters and tokenizer are.
+void find_files(const Options& options, config::GenerateRequest& out) {
   const auto folder = model_folder(options.folder);
-  config::GenerateRequest out;
   out.folder() = folder.native();
-  out.tokenizer() = options.tokenizer.empty() ? tokenizer_of(folder) : options.tokenizer;
+  std::error_code error;
+  const bool adapted = !fs::is_regular_file(folder / "config.json", error);
+  if (!adapted && !options.base.empty())
+    throw wrong_words(fmt::format("'{}' is a model: --base is for adapters", folder.native()), "leave --base out");
+  if (adapted) {
+    Diagnostics problems;
+    const auto adapters = checkpoint::read_adapter_config(folder, problems);
+    if (!adapters) throw Error(ExitCode::kBadInput, std::move(problems));
+    out.folder() = options.base.empty() ? adapters->base_model : options.base;
+    if (out.folder().empty())
+      throw Error(Diagnostic{"adapters-alone"}
+                      .says("'{}' does not say which model its adapters belong to", folder.native())
+                      .hint("name the model's folder: '--base DIR'")
+                      .at({"command line", 0, 0}));
+    out.adapters() = folder.native();
+    out.peft() = peft_section(folder, *adapters);
+  }
+  out.tokenizer() = !options.tokenizer.empty() ? options.tokenizer : tokenizer_of({folder, fs::path(out.folder())});
+}
+
+config::GenerateRequest request_of(const Options& options) {
+  config::GenerateRequest out;
+  find_files(options, out);
   out.prompts() = options.prompts;
   out.chat() = options.chat;
   if (!options.system.empty()) out.system() = options.system;
@@ -72,7 +121,8 @@ config::GenerateRequest request_of(const Options& options) {
   out.top_k() = options.top_k;
   out.top_p() = options.top_p;
   out.seed() = options.seed;
-  out.json() = options.json;
+  out.logits() = options.logits;
+  out.json() = options.json || options.logits;
   out.device() = options.device;
   if (!options.dtype.empty()) {
     if (!parse_dtype(options.dtype))
@@ -95,6 +145,8 @@ config::GenerateRequest request_of(const Options& options) {
 int run_generate(const Options& options) {
   if (!options.system.empty() && !options.chat)
     throw wrong_words("--system starts a conversation", "add --chat, or leave --system out");
+  if (options.logits && options.chat && options.prompts.empty())
+    throw wrong_words("--logits reads no conversation", "give the messages with --prompt");
   const auto request = request_of(options);
   const int ranks = request.tp_size() * request.pp_size();
   const auto recipe = config::recipe_of(request);

@@ -86,6 +86,7 @@ struct Options {
   // `generate`.
   std::vector<std::string> prompts = {};
   bool chat = false;
+  bool logits = false;  ///< print the logits behind each prompt
   std::string system = {}, tokenizer = {}, device = "auto";
   int max_new_tokens = 256, top_k = 0, seed = 42, pp_size = 1;
   std::optional<int> tp_size = {};

@@ -27,10 +27,10 @@ LoadedRecipe recipe_of(const GenerateRequest& request) {
       "model: {{pretrained_model_name_or_path: {}{}}}\n"
       "step_scheduler: {{global_batch_size: {}, local_batch_size: {}, max_steps: 1}}\n"
       "distributed: {{strategy: ddp, tp_size: {}, pp_size: {}, pipeline: {{pp_schedule: 1F1B, pp_microbatch_size: "
-      "1}}}}\n",
+      "1}}}}\n{}",
       request.device(), to_json(Value(request.folder())),
       request.dtype() ? fmt::format(", torch_dtype: {}", *request.dtype()) : "", request.pp_size(), request.pp_size(),
-      request.tp_size(), request.pp_size());
+      request.tp_size(), request.pp_size(), request.peft().empty() ? "" : fmt::format("peft: {}\n", request.peft()));
   return read_recipe(text, "automodel generate", {}, {});
 }
 

@@ -13,6 +13,8 @@ namespace automodel::config {
 struct GenerateRequest {
   using IsSection = void;
   Field<std::string> folder{"folder", "", "Hugging Face folder: config.json and safetensors."};
+  Field<std::string> adapters{"adapters", "", "Folder of LoRA adapters on top of that model; empty: none."};
+  Field<std::string> peft{"peft", "", "The recipe's peft section for them, as JSON; the scale is the folder's."};
   Field<std::string> tokenizer{"tokenizer", "", "Folder with tokenizer.json, or bytes."};
   Field<std::vector<std::string>> prompts{"prompts", {}, "Texts to continue."};
   Field<bool> chat{"chat", false, "Prompts are user messages; without any, lines of standard input are."};
@@ -22,6 +24,7 @@ struct GenerateRequest {
   Field<int> top_k{"top_k", 0, "Sample from the k most likely tokens; 0: from all.", at_least<0>};
   Field<double> top_p{"top_p", 1.0, "Sample from the most likely tokens whose probabilities add up to this.", positive};
   Field<int> seed{"seed", 42, "Seed of the sampling.", at_least<0>};
+  Field<bool> logits{"logits", false, "The logits behind each prompt as JSON, instead of text."};
   Field<bool> json{"json", false, "One JSON document instead of streamed text."};
   Field<std::string> device{"device", "auto", "auto, cpu or cuda."};
   Field<std::optional<std::string>> dtype{"dtype", std::nullopt, "Dtype to compute in; null: that of the weights."};

@@ -92,6 +92,15 @@ at::Tensor Generator::logits(const std::vector<std::int32_t>& text, std::int64_t
   return out.defined() ? out.select(0, 0).select(0, 0) : out;
 }
 
+std::vector<double> Generator::next_logits(const std::vector<std::int32_t>& text) {
+  const ops::NoGraph guard;
+  const auto behind = logits(text, std::numeric_limits<std::int64_t>::max());
+  auto all = at::empty({runtime_.plan().model->spec.vocab}, at::kDouble);
+  if (behind.defined()) all.copy_(behind.narrow(0, 0, all.numel()));
+  stages_->broadcast(all, runtime_.plan().pipeline->stages.back().pp_rank)->wait();
+  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+}
+
 std::vector<std::int32_t> Generator::continue_text(std::vector<std::int32_t> text, const GenerateOptions& options) {
   const ops::NoGraph guard;
   const RandomStream stream(options.seed, "generate");

@@ -37,6 +37,8 @@ class Generator {
   std::int64_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
   /// The logits [vocabulary] for the token after `text`, on the ranks of the last stage; undefined elsewhere.
   at::Tensor logits(const std::vector<std::int32_t>& text, std::int64_t longest);
+  /// The same on all ranks.
+  std::vector<double> next_logits(const std::vector<std::int32_t>& text);
 
  private:
   Runtime& runtime_;

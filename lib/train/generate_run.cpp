@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -43,6 +44,7 @@ struct Answer {
   std::vector<std::int32_t> ids = {};
   double first_seconds = 0, seconds = 0;  ///< until the first token; in total
   bool ended = false;                     ///< by a token that ends texts
+  std::vector<double> logits = {};        ///< behind the prompt, whose tokens are then `ids`
 };
 
 /// The tokens that end a text: the tokenizer's, and those of generation_config.json and config.json.
@@ -71,6 +73,7 @@ class GenerateRun {
     Diagnostics problems;
     const auto& model = *plan_.model;
     const auto files = WeightFiles::open(model.folder, model, world.rank() == 0, problems);
+    const auto adapters = open_adapters(problems);
     tokenizer_ = data::open_tokenizer(request.tokenizer(), {}, "tokenizer", problems);
     if (request.chat()) open_template(problems);
     if (tokenizer_ && tokenizer_->vocab_size() > model.spec.vocab)
@@ -78,7 +81,12 @@ class GenerateRun {
           .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), model.spec.vocab)
           .hint("name the tokenizer that the model was trained with: '--tokenizer DIR'");
     agree(world, loaded_, std::move(problems));
-    runtime_ = std::make_unique<Runtime>(plan_, world, stored_values(files));
+    auto weights = stored_values(files);
+    if (adapters)
+      weights =
+          adapters_over(std::move(weights), [adapters](const model::Weight& weight, std::int64_t first,
+                                                       const at::Tensor& out) { adapters->read(weight, first, out); });
+    runtime_ = std::make_unique<Runtime>(plan_, world, std::move(weights));
     generator_ = std::make_unique<Generator>(*runtime_);
     options_ = {.tokens = request.max_new_tokens(),
                 .temperature = request.temperature(),
@@ -96,7 +104,7 @@ class GenerateRun {
       if (prompts.empty()) prompts.push_back(standard_input());
       for (const auto& prompt : prompts) answer(prompt);
     }
-    if (request_.json() && world_.rank() == 0) print_json();
+    if (request_.json() && world_.rank() == 0) print_json(request_.logits() ? logits_json() : answers_json());
     return ExitCode::kOk;
   }
 
@@ -110,6 +118,19 @@ class GenerateRun {
                                                 .ranks_per_node = world_.local_size()});
     agree(world_, loaded_, std::move(result.problems));
     return std::move(*result.plan);
+  }
+
+  /// The adapters, whose scale becomes the plan's; null if there are none, or after problems.
+  std::shared_ptr<const AdapterFiles> open_adapters(Diagnostics& problems) {
+    if (request_.adapters().empty()) return nullptr;
+    const auto before = problems.size();
+    auto out = AdapterFiles::open(request_.adapters(), *plan_.adapters, problems);
+    if (problems.size() > before)
+      problems.back().help = "the adapters belong to another model; name theirs with --base";
+    if (!out) return nullptr;
+    auto& spec = plan_.adapters->spec;
+    spec.alpha = out->config().scale(spec.rank) * spec.rank;
+    return out;
   }
 
   void open_template(Diagnostics& problems) {
@@ -183,11 +204,18 @@ class GenerateRun {
   void answer(const std::string& prompt) {
     if (!request_.chat()) {
       if (world_.rank() == 0 && !request_.json()) std::fputs(prompt.c_str(), stdout);
-      return generate(prompt, encode(prompt, true));
+      return give(prompt, encode(prompt, true));
     }
     Json messages = opening();
     messages.push_back({{"role", "user"}, {"content", prompt}});
-    generate(prompt, encode(render(messages), false));
+    give(prompt, encode(render(messages), false));
+  }
+
+  void give(const std::string& prompt, std::vector<std::int32_t> ids) {
+    if (!request_.logits()) return generate(prompt, std::move(ids));
+    check_room(ids);
+    auto logits = generator_->next_logits(ids);
+    answers_.push_back({.prompt = prompt, .ids = std::move(ids), .logits = std::move(logits)});
   }
 
   /// What a model says reaches a terminal without control characters, and without the blank lines at its end: a base
@@ -204,18 +232,22 @@ class GenerateRun {
     std::fflush(stdout);
   }
 
-  void generate(const std::string& prompt, std::vector<std::int32_t> ids) {
-    const auto room =
-        static_cast<std::int64_t>(plan_.model->spec.max_positions) - static_cast<std::int64_t>(ids.size());
-    if (plan_.model->spec.max_positions > 0 && room <= 0)
+  /// How many tokens can follow these, which leave room for at least one.
+  std::int64_t check_room(const std::vector<std::int32_t>& ids) const {
+    const std::int64_t positions = plan_.model->spec.max_positions;
+    if (positions == 0) return std::numeric_limits<int>::max();
+    const auto room = positions - static_cast<std::int64_t>(ids.size());
+    if (room <= 0)
       throw Error(Diagnostic{"prompt-too-long"}
-                      .says("the text has {} tokens, the model has positions for {}", ids.size(),
-                            plan_.model->spec.max_positions)
+                      .says("the text has {} tokens, the model has positions for {}", ids.size(), positions)
                       .hint("shorten the prompt")
                       .at({"command line", 0, 0}));
+    return room;
+  }
+
+  void generate(const std::string& prompt, std::vector<std::int32_t> ids) {
     auto options = options_;
-    if (plan_.model->spec.max_positions > 0)
-      options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, room));
+    options.tokens = static_cast<int>(std::min<std::int64_t>(options.tokens, check_room(ids)));
     Answer out{.prompt = prompt, .prompt_tokens = ids.size()};
     const bool prints = world_.rank() == 0 && !request_.json();
     constexpr std::size_t kBefore = 4;  // the most tokens that one character can span
@@ -260,7 +292,20 @@ class GenerateRun {
                stderr);
   }
 
-  void print_json() const {
+  /// In float32's shortest text, so that files of two exports differ where their numbers do.
+  static double shortest(double value) { return std::stod(fmt::format("{}", static_cast<float>(value))); }
+
+  Json logits_json() const {
+    Json list = Json::array();
+    for (const auto& each : answers_) {
+      Json logits = Json::array();
+      for (const double value : each.logits) logits.push_back(shortest(value));
+      list.push_back({{"prompt", each.prompt}, {"ids", each.ids}, {"logits", std::move(logits)}});
+    }
+    return list;
+  }
+
+  Json answers_json() const {
     Json list = Json::array();
     for (const auto& each : answers_)
       list.push_back({{"prompt", each.prompt},
@@ -270,11 +315,13 @@ class GenerateRun {
                       {"ended", each.ended},
                       {"seconds_to_first_token", each.first_seconds},
                       {"seconds", each.seconds}});
-    std::fputs(
-        (Json{{"folder", request_.folder()}, {"answers", list}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\n")
-            .c_str(),
-        stdout);
+    return list;
+  }
+
+  void print_json(const Json& answers) const {
+    const Json document = {{"folder", request_.adapters().empty() ? request_.folder() : request_.adapters()},
+                           {"answers", answers}};
+    std::fputs((document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
   }
 
   const config::GenerateRequest& request_;

@@ -1,5 +1,6 @@
 // `automodel generate` as a user runs it: on checkpoints and their folders, on one rank and on several.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include <catch2/catch.hpp>
@@ -100,6 +101,96 @@ TEST_CASE("generate refuses unusable models, prompts and options with a specific
   refuses("ck --prompt " + std::string(64, 'a'), "error[prompt-too-long]");
   folder.write("adapters/model/adapter_config.json", "{}");
   refuses("adapters --prompt a", "error[adapters-alone]");
+  refuses("adapters --prompt a --base ck/LATEST/model", "error[missing-weights]");
+  refuses("ck --prompt a --base ck/LATEST/model", "--base is for adapters");
+  refuses("ck --prompt a --logits --temperature 1", "--temperature");
+  refuses("ck --chat --logits", "--logits reads no conversation");
+}
+
+/// The largest difference of the logits behind the prompts, which are the same.
+double apart(const json& a, const json& b) {
+  REQUIRE(a.size() == b.size());
+  double out = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    REQUIRE(a[i].at("ids") == b[i].at("ids"));
+    const auto x = a[i].at("logits").get<std::vector<double>>(), y = b[i].at("logits").get<std::vector<double>>();
+    REQUIRE(x.size() == y.size());
+    for (std::size_t j = 0; j < x.size(); ++j) out = std::max(out, std::abs(x[j] - y[j]));
+  }
+  return out;
+}
+
+TEST_CASE("logits behind prompts compare exports and meshes") {
+  test::TemporaryFolder folder;
+  train(folder);
+  const std::string prompts = " --prompt abcde --prompt klm";
+  const auto logits = answers(test::run_program(folder, "generate ck --logits" + prompts));
+  REQUIRE(logits.size() == 2);
+  CHECK(logits[0].at("prompt") == "abcde");
+  CHECK(logits[0].at("ids").size() == 5);
+  const auto values = logits[0].at("logits").get<std::vector<double>>();
+  REQUIRE(values.size() == 260);
+  const auto text = answers(test::run_program(folder, "generate ck --json --max-new-tokens 1" + prompts));
+  CHECK(std::max_element(values.begin(), values.end()) - values.begin() == text[0].at("ids")[0].get<int>());
+  REQUIRE(test::run_program(folder, "checkpoint export ck new").code == 0);
+  CHECK(apart(logits, answers(test::run_program(folder, "generate new --tokenizer bytes --logits" + prompts))) == 0);
+  // Sums of 32 and 64 float32 products in another order, through two layers; logits are about 10.
+  for (const char* mesh : {" --tp-size 2", " --pp-size 2"})
+    CHECK(apart(logits, answers(test::run_program(folder, "generate ck --logits" + prompts + mesh))) < 1e-4);
+  REQUIRE(test::run_program(folder, "checkpoint export ck half --dtype bfloat16").code == 0);
+  CHECK(apart(logits, answers(test::run_program(
+                          folder, "generate half --tokenizer bytes --dtype float32 --logits" + prompts))) > 1e-4);
+}
+
+TEST_CASE("adapters generate on top of their model as when they are merged into it") {
+  test::TemporaryFolder folder;
+  train(folder);
+  const auto base = folder.path() / "ck/LATEST/model";
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "ponmlk jihgfedcba. ";
+  folder.write("t.txt", text);
+  const std::string prompts = " --tokenizer bytes --prompt ponm --prompt jih";
+  const auto before = answers(test::run_program(folder, "generate ck --logits" + prompts));
+  for (const char* kind : {"", ", use_dora: true"}) {
+    INFO(kind);
+    folder.write("r.yaml", "model: {pretrained_model_name_or_path: " + std::filesystem::canonical(base).string() +
+                               "}\n"
+                               "step_scheduler: {global_batch_size: 4, local_batch_size: 4, max_steps: 40}\n"
+                               "optimizer: {_target_: adamw, lr: 0.02}\n"
+                               "checkpoint: {checkpoint_dir: lora" +
+                               std::string(*kind == 0 ? "1" : "2") +
+                               "}\n"
+                               "device: cpu\n"
+                               "distributed: {strategy: ddp}\n"
+                               "peft: {target_modules: ['*_proj'], dim: 4, alpha: 6" +
+                               kind + "}\n" + kText);
+    const auto run = test::run_program(folder, "train r.yaml");
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    const std::string lora = *kind == 0 ? "lora1" : "lora2", merged = lora + "m";
+    REQUIRE(test::run_program(folder, "checkpoint export " + lora + " " + merged + " --merge").code == 0);
+    const auto whole = answers(test::run_program(folder, "generate " + merged + " --logits" + prompts));
+    // The merged weights are rounded once more: 2^-24 of sums of 64 products, through two layers; logits are about 10.
+    const auto apart_from_merged = [&](const std::string& words) {
+      return apart(whole, answers(test::run_program(folder, "generate " + words + " --logits" + prompts)));
+    };
+    CHECK(apart_from_merged(lora) < 1e-3);
+    CHECK(apart_from_merged(lora + "/LATEST --tp-size 2") < 1e-3);
+    CHECK(apart_from_merged(lora + "/LATEST/model --base " + base.string()) < 1e-3);
+    CHECK(apart(whole, before) > 0.1);
+    const auto said = answers(test::run_program(folder, "generate " + lora + " --json --max-new-tokens 6" + prompts));
+    CHECK(said[0].at("text").get<std::string>() == "lk jih");
+  }
+  // Another model: one layer less.
+  folder.write("small.yaml", recipe(260, kText));
+  const auto small = test::run_program(folder,
+                                       "train small.yaml --model.config.num_hidden_layers 1 "
+                                       "--step_scheduler.max_steps 1 --checkpoint.checkpoint_dir small");
+  INFO(small.err);
+  REQUIRE(small.code == 0);
+  const auto other = test::run_program(folder, "generate lora1 --base small/LATEST/model" + prompts);
+  CHECK(other.code == 2);
+  CHECK(other.err.find("the adapters belong to another model; name theirs with --base") != std::string::npos);
 }
 
 TEST_CASE("a conversation uses the chat template and keeps earlier turns") {

@@ -108,6 +108,23 @@ std::optional<AdapterConfig> read_adapter_config(const std::filesystem::path& fo
   return text ? parse_adapter_config(*text, path.native(), problems) : std::nullopt;
 }
 
+std::vector<std::string> adapted_modules(const std::filesystem::path& folder, Diagnostics& problems) {
+  const auto tensors = TensorFolder::open(folder, kAdapterStem, problems);
+  std::vector<std::string> out;
+  if (!tensors) return out;
+  for (const auto& stored : tensors->tensors()) {
+    const std::string_view name = stored.info->name;
+    if (name.starts_with(kPrefix) && name.ends_with(end_of('A')))
+      out.emplace_back(name.substr(kPrefix.size(), name.size() - kPrefix.size() - end_of('A').size()));
+    else if (!name.starts_with(kPrefix) || (!name.ends_with(end_of('B')) && !name.ends_with(kMagnitudes)))
+      problems.add("adapter-shape")
+          .says("'{}': tensor '{}' is not part of a LoRA adapter", folder.native(), printable(name, kMostShown))
+          .hint("an adapter is a pair lora_A [r, in], lora_B [out, r] of floating-point matrices")
+          .at({folder.native(), 0, 0});
+  }
+  return out;
+}
+
 std::string adapter_name(std::string_view weight, char matrix) {
   if (weight.ends_with(".weight")) weight.remove_suffix(7);
   return std::string(kPrefix) + std::string(weight) + std::string(end_of(matrix));

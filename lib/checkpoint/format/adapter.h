@@ -43,6 +43,10 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
 /// Reads the config of an adapter folder. Problems: those of read_file, adapter-config.
 std::optional<AdapterConfig> read_adapter_config(const std::filesystem::path& folder, Diagnostics& problems);
 
+/// The modules whose adapters a folder holds: "model.layers.0.self_attn.q_proj". Problems: those of TensorFolder::open,
+/// adapter-shape (a tensor that is not part of an adapter).
+std::vector<std::string> adapted_modules(const std::filesystem::path& folder, Diagnostics& problems);
+
 /// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight";
 /// `matrix` is 'A' or 'B'.
 std::string adapter_name(std::string_view weight, char matrix);
