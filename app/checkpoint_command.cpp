@@ -10,13 +10,17 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/text_table.h"
+#include "checkpoint/dcp/export.h"
 #include "checkpoint/format/export.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/run_state.h"
 #include "checkpoint/gguf/gguf_export.h"
+#include "config/node.h"
+#include "config/reader.h"
 #include "config/value.h"
+#include "plan/lr_schedule.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -123,6 +127,7 @@ int verify(const Options& options) {
   throw Error(ExitCode::kCheckpoint, std::move(problems));
 }
 
+constexpr const char* kDcpExample = "for example 'automodel checkpoint export DIR NEW_FOLDER --dcp torch'";
 constexpr const char* kGgufExample = "for example 'automodel checkpoint export DIR MODEL.gguf --gguf --type q8_0'";
 
 /// Rejects options that would have no effect.
@@ -137,6 +142,9 @@ void check_checkpoint_options(const Options& options) {
   if (!imports && !options.recipe.empty())
     throw wrong_words("--recipe is for import", "for example 'automodel checkpoint import SOURCE DIR --recipe RECIPE'");
   if (!exports && options.gguf) throw wrong_words("--gguf is for export", kGgufExample);
+  if (!exports && !options.dcp.empty()) throw wrong_words("--dcp is for export", kDcpExample);
+  if (!options.dcp.empty() && (!options.dtype.empty() || options.merge))
+    throw wrong_words("--dcp takes neither --dtype nor --merge", kDcpExample);
   if (options.gguf && (!options.dtype.empty() || options.merge))
     throw wrong_words("--gguf takes neither --dtype nor --merge", kGgufExample);
   if (exports && !options.base.empty() && !options.merge)
@@ -156,10 +164,70 @@ int export_to_gguf(const Options& options) {
   return static_cast<int>(ExitCode::kOk);
 }
 
+/// What the optimizer of the run that saved a checkpoint goes on with.
+checkpoint::OptimizerSettings settings_of(const checkpoint::RunState& state) {
+  Diagnostics problems;
+  const auto recipe = config::to_value(config::parse_yaml(state.resolved, checkpoint::kStateName, problems));
+  const auto* optimizer = recipe.find("optimizer");
+  const auto number_of = [](const Value* value, double otherwise) {
+    if (value == nullptr) return otherwise;
+    if (const auto* whole = value->integer()) return static_cast<double>(*whole);
+    const auto* real = value->number();
+    return real != nullptr ? *real : otherwise;
+  };
+  const auto find = [&](const char* key) { return optimizer != nullptr ? optimizer->find(key) : nullptr; };
+  const auto is_set = [&](const char* key) {
+    const auto* value = find(key);
+    return value != nullptr && value->boolean() != nullptr && *value->boolean();
+  };
+  checkpoint::OptimizerSettings out{.lr = number_of(find("lr"), 0),
+                                    .weight_decay = number_of(find("weight_decay"), 0),
+                                    .eps = number_of(find("eps"), 1e-8),
+                                    .amsgrad = is_set("amsgrad"),
+                                    .momentum = number_of(find("momentum"), 0),
+                                    .dampening = number_of(find("dampening"), 0),
+                                    .nesterov = is_set("nesterov"),
+                                    .maximize = is_set("maximize")};
+  if (const auto* betas = find("betas"); betas != nullptr && betas->list() != nullptr && betas->list()->size() == 2) {
+    out.beta1 = number_of(&betas->list()->at(0), out.beta1);
+    out.beta2 = number_of(&betas->list()->at(1), out.beta2);
+  }
+  out.initial_lr = out.lr;
+  if (state.lr_schedule.empty()) return out;
+  plan::LrSettings rates;
+  config::Origins origins;
+  std::vector<config::IgnoredKey> ignored, unsupported;
+  config::Reader(problems, origins, ignored, unsupported)
+      .read(config::parse_yaml(state.lr_schedule, checkpoint::kStateName, problems), "lr_schedule", rates);
+  const plan::LrSchedule schedule(rates);
+  out.lr = schedule.learning_rate(state.step + 1);
+  out.weight_decay = schedule.weight_decay(state.step + 1);
+  out.initial_lr = rates.max_lr();
+  return out;
+}
+
+int export_to_dcp(const Options& options) {
+  checkpoint::DcpExport wish{.layout = options.dcp == "titan"  ? checkpoint::ForeignLayout::kTitan
+                                       : options.dcp == "nemo" ? checkpoint::ForeignLayout::kNemo
+                                                               : checkpoint::ForeignLayout::kTorch};
+  Diagnostics none;  // a model folder has no state; what is wrong with a checkpoint's is said below
+  const auto folder = checkpoint::model_folder_of(options.folder).parent_path();
+  if (checkpoint::is_there(folder / checkpoint::kStateName))
+    if (const auto state = checkpoint::read_run_state(folder, none)) wish.settings = settings_of(*state);
+  const auto report = checkpoint::export_dcp(options.folder, options.output, wish);
+  std::string text =
+      fmt::format("{}: {} steps for {}, {} weights, {} states of the optimizer, {}\n", options.output, report.steps,
+                  name_of(wish.layout), report.weights, report.states, format_bytes(static_cast<double>(report.bytes)));
+  for (const auto& line : report.lines) text += line + "\n";
+  out(text);
+  return static_cast<int>(ExitCode::kOk);
+}
+
 int export_folder(const Options& options) {
   if (options.output.empty())
     throw wrong_words("export needs a second folder", "for example 'automodel checkpoint export DIR NEW_FOLDER'");
   if (options.gguf) return export_to_gguf(options);
+  if (!options.dcp.empty()) return export_to_dcp(options);
   checkpoint::ExportOptions wanted{.merge = options.merge, .base = options.base};
   if (!options.dtype.empty()) {
     const auto dtype = parse_dtype(options.dtype);

@@ -196,6 +196,11 @@ void add_checkpoint_options(CLI::App& sub, Options& options) {
       ->required();
   sub.add_option("OUTPUT", options.output, "export, import: the new folder");
   auto* gguf = sub.add_flag("--gguf", options.gguf, "export: OUTPUT is a GGUF file for llama.cpp");
+  sub.add_option("--dcp", options.dcp,
+                 "export: OUTPUT is a distributed checkpoint of PyTorch, with optimizer and step, in Hugging Face's "
+                 "names (torch), torchtitan's (titan) or NeMo AutoModel's (nemo)")
+      ->check(one_of({"torch", "titan", "nemo"}))
+      ->excludes(gguf);
   sub.add_option("--type", options.gguf_type, "export --gguf: type of the matrices (default: f16)")
       ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->needs(gguf);

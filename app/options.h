@@ -72,6 +72,7 @@ struct Options {
   std::string base = {};  ///< base model of adapters
   bool merge = false;
   bool gguf = false;                      ///< for `checkpoint export`: a file for llama.cpp
+  std::string dcp = {};                   ///< for `checkpoint export`: "", "torch", "titan", "nemo"
   std::string gguf_type = {};             ///< "", "f32", "f16", "bf16", "q8_0"
   std::vector<std::string> folders = {};  ///< of runs; of `studio`, recipes too
   int port = 0;                           ///< 0: a free one

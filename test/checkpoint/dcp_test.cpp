@@ -5,14 +5,17 @@
 #include <numeric>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "arch/families.h"
 #include "arch/hf_config.h"
 #include "arch/modules.h"
 #include "base/error.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/dcp/dcp_writer.h"
 #include "checkpoint/dcp/foreign_run.h"
 #include "checkpoint/dcp/import.h"
+#include "checkpoint/dcp/pickled.h"
 #include "checkpoint/dcp/titan_names.h"
 #include "temporary_folder.h"
 
@@ -249,6 +252,60 @@ TEST_CASE("A distributed checkpoint is read back: rows, columns, a window, anoth
   CHECK(read.number("step") == 3.0);
   CHECK_FALSE(read.number("w"));
   CHECK(read.ranks() == 1);
+}
+
+TEST_CASE("What the writer writes is read back: tensors in parts, scalars, values") {
+  const TemporaryFolder folder;
+  const auto elements = counted(0, 12);
+  DcpWriter writer(folder.path(), 2 * 4 * sizeof(float));  // two of three rows
+  writer.add_tensor("w", {pickled::text("w")}, ElementType::kF32, {3, 4},
+                    [&](std::int64_t first, std::int64_t count, const Sink& sink) {
+                      // In pieces, as they are read from files.
+                      for (auto row = first; row < first + count; ++row)
+                        sink({reinterpret_cast<const char*>(elements.data() + row * 4), 4 * sizeof(float)});
+                    });
+  const std::int64_t steps = std::int64_t{1} << 40;
+  writer.add_tensor("step", {pickled::text("step")}, ElementType::kI64, {},
+                    [&](std::int64_t, std::int64_t, const Sink& sink) {
+                      sink({reinterpret_cast<const char*>(&steps), sizeof steps});
+                    });
+  writer.add_value("optimizer.lr", {pickled::text("optimizer"), pickled::text("lr")}, pickled::real(-1.5e-3));
+  for (const std::int64_t number : {std::int64_t{-7}, steps + 1})
+    writer.add_value(fmt::format("n{}", number), {pickled::text("n")}, pickled::integer(number));
+  // More entries than a reader takes at once.
+  for (int i = 0; i < 1500; ++i) writer.add_value(fmt::format("v{}", i), {pickled::text("v")}, pickled::none());
+  const auto bytes = writer.finish();
+  CHECK(bytes == std::filesystem::file_size(folder.path() / "__0_0.distcp") +
+                     std::filesystem::file_size(folder.path() / ".metadata"));
+  const DcpFolder read(folder.path());
+  REQUIRE(read.tensor("w") != nullptr);
+  CHECK(read.tensor("w")->chunks.size() == 2);
+  CHECK(read.tensor("w")->shape == Sizes{3, 4});
+  CHECK(whole(*read.tensor("w"), 0, 12) == elements);
+  CHECK(read.number("step") == 1099511627776.0);
+  CHECK(read.number("optimizer.lr") == -1.5e-3);
+  CHECK(read.number("n-7") == -7);
+  CHECK(read.number("n1099511627777") == 1099511627777.0);
+  CHECK(read.tensors().size() == 2);
+}
+
+TEST_CASE("every name of torchtitan comes back from Hugging Face's") {
+  for (const char* family : {"llama", "qwen3"})
+    for (const char* name :
+         {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "model.layers.11.self_attn.q_proj.weight",
+          "model.layers.11.self_attn.k_norm.weight", "model.layers.0.self_attn.v_proj.weight",
+          "model.layers.0.mlp.gate_proj.weight", "model.layers.3.post_attention_layernorm.weight"}) {
+      INFO(name);
+      const auto there = to_titan(name, family);
+      REQUIRE(there);
+      const auto back = from_titan(there->name, family);
+      REQUIRE(back);
+      CHECK(back->hugging_face == name);
+      CHECK(back->paired_rows == there->paired_rows);
+    }
+  CHECK(to_titan("model.layers.2.self_attn.k_proj.weight", "llama")->name == "layers.2.attention.qkv_linear.wk.weight");
+  CHECK(to_titan("lm_head.weight", "llama")->name == "lm_head.weight");
+  CHECK_FALSE(to_titan("model.layers.2.mlp.experts.0.up_proj.weight", "llama"));
 }
 
 TEST_CASE("torchtitan's rows in pairs become halves of heads, under Hugging Face's names") {

@@ -46,6 +46,35 @@ def refused(folder, source, *parts):
         sys.exit(f"{CASE}: {left} {error}")
 
 
+def there_and_back(folder, case, reference):
+    """What this program has trained on, exported for the trainer and imported again, goes on with the same losses."""
+    layout = {"titan_4": "titan", "nemo_2": "nemo"}.get(CASE, "torch")
+    done = reference["steps_done_at_save"]
+    values = recipe(case, reference)
+    values["checkpoint"] = {"checkpoint_dir": "half", "enabled": True, "restore_from": str(folder / "imported")}
+    values["step_scheduler"]["max_steps"] = done + 1
+    (folder / "half.yaml").write_text(json.dumps(values))
+    run(folder, "train", "half.yaml")
+    run(folder, "checkpoint", "export", "half", f"away/{layout}/", "--dcp", layout)
+    run(folder, "checkpoint", "import", f"away/{layout}", "back", "--recipe", "recipe.yaml")
+    values["checkpoint"] = {"checkpoint_dir": "rest", "enabled": True, "restore_from": str(folder / "back")}
+    values["step_scheduler"]["max_steps"] = len(reference["losses"])
+    (folder / "rest.yaml").write_text(json.dumps(values))
+    run(folder, "train", "rest.yaml")
+    ours = {step["step"]: step["loss"] for step in map(json.loads, (folder / "rest" / "training.jsonl").open())}
+    theirs = dict(list(enumerate(reference["losses"]))[done + 1:])
+    worst = max(abs(ours.get(step, 1e9) - loss) for step, loss in theirs.items())
+    print(f"{CASE}, exported as {layout} and imported: losses of {len(theirs)} steps within {worst:.1e}")
+    if sorted(ours) != sorted(theirs) or not worst <= TOLERANCE:
+        sys.exit(f"{CASE}, there and back: {ours} against {theirs}")
+
+
+def not_exported(folder, *words, says):
+    error = run(folder, "checkpoint", "export", "half", *words, code=2).stderr
+    if says not in error or (folder / "not").exists():
+        sys.exit(f"{words}: {error}")
+
+
 def special(folder, case, reference):
     """What one case shows beside the others."""
     if CASE == "plain_1":
@@ -62,6 +91,18 @@ def special(folder, case, reference):
         refused(folder, start, "checkpoint-damaged", "os.system")
         (start / ".metadata").unlink()
         refused(folder, start, "checkpoint-missing")
+        not_exported(folder, "away", "--dcp", "torch", says="'away' exists")
+        not_exported(folder, "not", "--dcp", "torch", "--dtype", "bfloat16", says="--dcp takes neither")
+        # A model's folder has the weights alone.
+        said = run(folder, "checkpoint", "export", "half/LATEST/model", "alone", "--dcp", "torch").stdout
+        if "no states of the optimizer" not in said or "0 steps" not in said:
+            sys.exit(said)
+        run(folder, "checkpoint", "import", "alone", "imported_alone")
+        # A damaged checkpoint is not carried away.
+        state = next((folder / "half").glob("epoch_*")) / "optim" / "optim.safetensors"
+        state.write_bytes(state.read_bytes()[:-1] + b"x")
+        if "checkpoint-damaged" not in run(folder, "checkpoint", "export", "half", "not", "--dcp", "torch", code=13).stderr:
+            sys.exit("a damaged checkpoint was exported")
     if CASE == "titan_4":
         refused(folder, case / "start", "checkpoint-missing", "step-3")
         values = recipe(case, reference)
@@ -119,6 +160,7 @@ def main():
             print(f"{CASE}, {mesh}: losses of {len(theirs)} steps within {worst:.1e}")
             if sorted(ours) != sorted(theirs) or not worst <= TOLERANCE:
                 sys.exit(f"{CASE}, {mesh}: {ours} against {theirs}")
+        there_and_back(folder, case, reference)
         special(folder, case, reference)
 
 

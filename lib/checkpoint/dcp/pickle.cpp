@@ -80,6 +80,12 @@ constexpr std::array kClasses = {
 
 }  // namespace
 
+std::string_view torch_name(PickleClass kind, ElementType type) {
+  for (const auto& each : kClasses)
+    if (each.is == kind && each.type == type) return each.name;
+  return {};
+}
+
 void fail_dcp_file(const std::string& where, const std::string& what) {
   throw Error(ExitCode::kCheckpoint, Diagnostic{"checkpoint-damaged"}
                                          .says("'{}' is not a file of a distributed checkpoint: {}", where, what)

@@ -70,6 +70,9 @@ class Pickle {
   Index root_ = 0;
 };
 
+/// The name of torch's class for a type: "float32" of kElements, "FloatStorage" of kStorage; empty if it has none.
+std::string_view torch_name(PickleClass kind, ElementType type);
+
 /// Throws the Error for a file of a distributed checkpoint that is not what its format says.
 [[noreturn]] void fail_dcp_file(const std::string& where, const std::string& what);
 

@@ -50,6 +50,22 @@ std::optional<TitanName> from_titan(std::string_view name, std::string_view mode
   return std::nullopt;
 }
 
+std::optional<ForTitan> to_titan(std::string_view name, std::string_view model_type) {
+  std::optional<ForTitan> out;  // the last row is today's name
+  for (const auto& row : kEnds)
+    if (row.hugging_face == name) out = {std::string(row.titan)};
+  constexpr std::string_view kModel = "model.", kLayers = "model.layers.";
+  const auto dot = name.starts_with(kLayers) ? name.find('.', kLayers.size()) : std::string_view::npos;
+  if (dot == std::string_view::npos) return out;
+  const auto rest = name.substr(dot + 1);
+  for (const auto& row : kOfLayers)
+    if (rest.starts_with(row.hugging_face))
+      out = {std::string(name.substr(kModel.size(), dot + 1 - kModel.size())) + std::string(row.titan) +
+                 std::string(rest.substr(row.hugging_face.size())),
+             row.rotated && model_type == "llama"};
+  return out;
+}
+
 std::int64_t unpaired_row(std::int64_t row, std::int64_t head_dim) {
   const auto in_head = row % head_dim;
   return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);

@@ -15,6 +15,13 @@ struct TitanName {
 
 /// Empty for a name that torchtitan does not have.
 std::optional<TitanName> from_titan(std::string_view name, std::string_view model_type);
+/// The counterpart: torchtitan's name, as it is today, of a Hugging Face parameter; empty if it has none. `paired_rows`
+/// as of from_titan.
+struct ForTitan {
+  std::string name = {};
+  bool paired_rows = false;
+};
+std::optional<ForTitan> to_titan(std::string_view name, std::string_view model_type);
 /// Model types whose names are known.
 bool has_titan_names(std::string_view model_type);
 
