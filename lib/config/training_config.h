@@ -34,6 +34,13 @@ struct StepSchedulerConfig {
   Field<bool> validate_on_checkpoint{"validate_on_checkpoint", true, "Validate whenever a checkpoint is due."};
   Field<std::optional<int>> val_every_steps{"val_every_steps", std::nullopt,
                                             "Steps between validations; null: only with checkpoints.", at_least<1>};
+  Field<std::optional<int>> early_stopping_patience{"early_stopping_patience", std::nullopt,
+                                                    "Validations without a lower loss on the set that "
+                                                    "checkpoint.best_metric_key names, after which the run saves and "
+                                                    "ends; null: it never ends early.",
+                                                    at_least<1>};
+  Field<double> early_stopping_threshold{"early_stopping_threshold", 0.0,
+                                         "By how much more than this the loss must be lower to count.", at_least<0>};
   Field<int> log_remote_every_steps{"log_remote_every_steps", 1, "Steps between records sent to remote loggers.",
                                     Ignored{"there are no remote loggers; the JSON lines hold every step"}};
   Field<int> loss_average_window_steps{"loss_average_window_steps", 50, "Window of the averaged loss.",

@@ -183,6 +183,12 @@ const Idle kIdle[] = {
      "name a folder with weights in model.pretrained_model_name_or_path"},
     {"step_scheduler.val_every_steps", kNothingValidated, "val_every_steps has no effect: there is no validation set",
      kValidate},
+    {"step_scheduler.early_stopping_patience", kNothingValidated,
+     "early_stopping_patience has no effect: there is no validation set", kValidate},
+    {"step_scheduler.early_stopping_threshold",
+     [](const Situation& s) { return !s.recipe.step_scheduler->early_stopping_patience(); },
+     "early_stopping_threshold has no effect without early_stopping_patience",
+     "set step_scheduler.early_stopping_patience, or remove it"},
     {"step_scheduler.validate_on_checkpoint", kNothingValidated,
      "validate_on_checkpoint has no effect: there is no validation set", kValidate},
     {"validation_dataloader", kNothingValidated, "validation_dataloader has no effect: there is no validation set",
@@ -282,7 +288,8 @@ void warn_of_idle_ranking(const config::Recipe& recipe, Located& report) {
   for (const auto& [each, dataset] : recipe.validation_datasets()) sets.emplace_back(each);
   if (sets.empty() ? name == "default" : std::ranges::find(sets, name) != sets.end()) return;
   report.warn("no-effect", "checkpoint.best_metric_key")
-      .says("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL", name)
+      .says("no validation set is named '{}', so no checkpoint becomes LOWEST_VAL{}", name,
+            recipe.step_scheduler->early_stopping_patience() ? " and the run never ends early" : "")
       .hint(sets.empty() ? "add validation_dataset, which is named default"
                          : fmt::format("the validation sets are {}", join(sets)));
 }

@@ -95,12 +95,13 @@ std::unique_ptr<checkpoint::MemoryCopies> prepare_saving(const Setup& setup) {
   return std::make_unique<checkpoint::MemoryCopies>(setup.world, root);
 }
 
-Checkpointing::Checkpointing(const Setup& setup, Trainer& trainer, const StartPoint& start,
-                             std::unique_ptr<checkpoint::MemoryCopies> copies,
+Checkpointing::Checkpointing(const Setup& setup, Trainer& trainer, const EarlyStopping& stopping,
+                             const StartPoint& start, std::unique_ptr<checkpoint::MemoryCopies> copies,
                              std::function<void(const std::string&)> say,
                              std::function<void(const metrics::Event&)> note)
     : setup_(setup),
       trainer_(trainer),
+      stopping_(stopping),
       say_(std::move(say)),
       note_(std::move(note)),
       root_(setup.recipe().checkpoint->checkpoint_dir()),
@@ -152,6 +153,7 @@ checkpoint::RunState Checkpointing::state_after(const StepPlan& step, double los
   out.loss = loss;
   out.val_loss = val_loss;
   out.best_val_loss = best_;
+  out.validations = stopping_.trend();
   out.recent_losses = trainer_.bad_steps().recent();
   out.best = best_name_;
   out.recipe = setup_.loaded.text;

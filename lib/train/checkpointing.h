@@ -12,6 +12,7 @@
 #include "checkpoint/saver.h"
 #include "metrics/event_log.h"
 #include "plan/saved_config.h"
+#include "train/early_stopping.h"
 #include "train/setup.h"
 #include "train/snapshot.h"
 #include "train/start_point.h"
@@ -30,7 +31,8 @@ class Checkpointing {
   /// Collective; construct after `start` was restored. On rank 0, `say` receives messages for people, `note` the run's
   /// events. Throws Error (kCheckpoint, memory-copies-too-large).
   Checkpointing(
-      const Setup& setup, Trainer& trainer, const StartPoint& start, std::unique_ptr<checkpoint::MemoryCopies> copies,
+      const Setup& setup, Trainer& trainer, const EarlyStopping& stopping, const StartPoint& start,
+      std::unique_ptr<checkpoint::MemoryCopies> copies,
       std::function<void(const std::string&)> say = [](const std::string&) {},
       std::function<void(const metrics::Event&)> note = [](const metrics::Event&) {});
 
@@ -41,6 +43,9 @@ class Checkpointing {
   /// The folder of the newest checkpoint that this run saved or resumed from; empty if there is none. Call after
   /// finish().
   std::string newest() const;
+  /// The name of the checkpoint with the lowest loss on the validation set, and that loss; empty if there is none.
+  const std::string& best_name() const { return best_name_; }
+  std::optional<double> best_loss() const { return best_; }
   /// Removes all copies in host memory, after a successful run.
   void remove_copies() const;
 
@@ -56,6 +61,7 @@ class Checkpointing {
 
   const Setup& setup_;
   Trainer& trainer_;
+  const EarlyStopping& stopping_;
   std::function<void(const std::string&)> say_;
   std::function<void(const metrics::Event&)> note_;
   std::filesystem::path root_;

@@ -57,17 +57,18 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
         fmt::format("Saved at step {}. Run the same command to resume.", last_ ? last_->step : ending.steps_done - 1));
     return out;
   }
-  if (ending.has_text && !ending.adapters)
+  if (ending.has_text && (!ending.adapters || ending.has_base))
     out.push_back(fmt::format("try       automodel generate {} --prompt {}", shell_quoted(ending.checkpoint),
                               ending.prompt.empty() ? "\"Once upon a time\"" : shell_quoted(ending.prompt)));
-  if (!ending.lowest.empty() && best_validated_ && best_validated_->step != validated_->step)
-    out.push_back(fmt::format("best      {}: the lowest loss on validation data, {:.4f} (step {})", ending.lowest,
-                              best_validated_->loss, best_validated_->step));
+  if (!ending.lowest.empty())
+    out.push_back(fmt::format("best      {}: the lowest loss on validation data of a checkpoint, {:.4f}", ending.lowest,
+                              ending.lowest_loss));
   if (ending.adapters && !ending.has_base) {
     out.push_back("          the base model was made from the seed: the adapters are of no use without it");
     return out;
   }
-  out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}", shell_quoted(ending.checkpoint),
+  out.push_back(fmt::format("export    automodel checkpoint export {} NEW_FOLDER{}",
+                            shell_quoted(ending.lowest.empty() ? ending.checkpoint : ending.lowest),
                             ending.adapters ? " --merge" : ""));
   if (ending.few_bits)
     out.push_back("          adds them to the base folder's own weights, which are not rounded as those of this run");

@@ -35,6 +35,7 @@
 #include "report/plan_text.h"
 #include "train/checkpointing.h"
 #include "train/closing.h"
+#include "train/early_stopping.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/reports.h"
@@ -141,8 +142,10 @@ class Run {
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
     if (const auto& slow = recipe_.fault_tolerance->slow_rank(); slow) clock_ = &trainer_->time_phases(slow->steps());
     start_->restore(*trainer_);
+    stopping_.emplace(recipe_.step_scheduler(), start_->state.validations);
     checkpointing_ = std::make_unique<Checkpointing>(
-        *setup_, *trainer_, *start_, std::move(copies), [this](const std::string& line) { reports_->line(line); },
+        *setup_, *trainer_, *stopping_, *start_, std::move(copies),
+        [this](const std::string& line) { reports_->line(line); },
         [this](const metrics::Event& event) { reports_->event(event); });
     if (recipe_.logging->trace() == config::TraceChoice()) return;
     const auto& place = runtime_->place();
@@ -158,14 +161,23 @@ class Run {
       if (warning.id == "no-gpu-used") reports_->line("warning   " + warning.message);
     reports_->line("data      " + setup_->loader->dataset().summary());
     for (const auto& line : start_->lines) reports_->line(line);
+    reports_->line(fmt::format("run       {}, {} thread{} per rank, files in {}", steps_ahead(), at::get_num_threads(),
+                               at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
+  }
+  /// Which steps there are to do, for people.
+  std::string steps_ahead() const {
     const auto first = start_->first_step, end = setup_->steps->end_step();
-    reports_->line(fmt::format("run       {}, {} thread{} per rank, files in {}",
-                               first < end ? fmt::format("steps {} to {}", first, end - 1)
-                                           : fmt::format("all {} steps are done: nothing is left to train (raise "
-                                                         "step_scheduler.max_steps or num_epochs, or choose another "
-                                                         "checkpoint.checkpoint_dir)",
-                                                         end),
-                               at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s", absolute_folder()));
+    if (first >= end)
+      return fmt::format(
+          "all {} steps are done: nothing is left to train (raise step_scheduler.max_steps or num_epochs, or choose "
+          "another checkpoint.checkpoint_dir)",
+          end);
+    if (stopping_->ends())
+      return fmt::format(
+          "ended early after step {}: nothing is left to train, since {}: raise it, or choose another "
+          "checkpoint.checkpoint_dir",
+          first - 1, stopping_->reason());
+    return fmt::format("steps {} to {}", first, end - 1);
   }
   /// The folder for reports; empty except on rank 0.
   std::string absolute_folder() const {
@@ -204,8 +216,6 @@ class Run {
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
     const bool text = data::text_choice(*recipe_.dataset()).has_text;
-    const auto lowest = fs::path(recipe_.checkpoint->checkpoint_dir()) / checkpoint::kLowestLoss;
-    std::error_code error;
     const auto& generation = recipe_.generation();
     const bool prompted = generation && !generation->prompts().empty();
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
@@ -215,9 +225,18 @@ class Run {
                             .has_base = !setup_->plan.model->folder.empty(),
                             .has_text = text,
                             .prompt = prompted ? generation->prompts().front() : "",
-                            .lowest = fs::exists(lowest, error) ? lowest.native() : "",
+                            .lowest = lowest_saved(),
+                            .lowest_loss = checkpointing_->best_loss().value_or(0),
                             .steps_done = start_->first_step}))
       reports_->line(line);
+  }
+
+  /// The link to the checkpoint with the lowest validation loss, if that is another one than the newest; else empty.
+  std::string lowest_saved() const {
+    const auto link = fs::path(recipe_.checkpoint->checkpoint_dir()) / checkpoint::kLowestLoss;
+    std::error_code error;
+    const bool other = checkpointing_->best_name() != fs::path(checkpointing_->newest()).filename().native();
+    return other && fs::exists(link, error) ? link.native() : "";
   }
 
   void compare_with_plan() {
@@ -266,14 +285,27 @@ class Run {
     return ranked;
   }
 
+  /// Ends the run where validation asks for it: the step becomes the last one, which saves.
+  void stop_early(StepPlan& step) {
+    if (!stopping_->ends() || step.last) return;
+    step = setup_->steps->plan(step.step, /*stop_requested=*/true);
+    const auto text = fmt::format("ended early after step {}: {}", step.step, stopping_->reason());
+    reports_->line(text);
+    reports_->event({.event = "early-stop",
+                     .step = step.step,
+                     .message = text,
+                     .fields = {{"validations", stopping_->trend().not_lower}}});
+  }
+
   ExitCode loop(std::int64_t first) {
+    const auto end = stopping_->ends() ? first : setup_->steps->end_step();
     data::Prefetcher<std::vector<data::Batch>> batches(
         [this](std::int64_t step) {
           const auto plan = setup_->steps->plan(step);
           return setup_->loader->load(plan.epoch, plan.step_in_epoch);
         },
-        first, setup_->steps->end_step());
-    for (std::int64_t number = first; number < setup_->steps->end_step(); ++number) {
+        first, end);
+    for (std::int64_t number = first; number < end; ++number) {
       world_.activity().begin_step(number);
       const bool traced = traces(number, first);
       if (traced) trace_->begin_step();
@@ -301,7 +333,11 @@ class Run {
       if (step.validate && !setup_->validation.empty()) estimate_->end_phase(estimate::Phase::kEvaluation);
       // A signal during validation ends it, and does not wait for another step.
       const bool stops = result.stop_requested || (step.validate && !setup_->validation.empty() && asked_to_stop());
-      if (stops) step = setup_->steps->plan(number, true);
+      if (val_loss) stopping_->add(*val_loss);
+      if (stops)
+        step = setup_->steps->plan(number, true);
+      else
+        stop_early(step);
       if (step.checkpoint && recipe_.checkpoint->enabled()) check_folder();
       checkpointing_->after_step(step, result.loss, val_loss);
       if (step.checkpoint && recipe_.checkpoint->enabled()) estimate_->end_phase(estimate::Phase::kCheckpoint);
@@ -467,7 +503,8 @@ class Run {
   double peak_bytes_ = 0;  ///< accumulated here because the estimate resets the GPU's peak in each phase
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the trainer; build() replaces all three
+  std::optional<EarlyStopping> stopping_;
+  std::unique_ptr<Checkpointing> checkpointing_;  // refers to the two before; build() replaces all four
   PhaseClock* clock_ = nullptr;                   ///< owned by the trainer; null unless requested
   std::optional<SlowRanks> slow_ranks_;           ///< on rank 0
   std::unique_ptr<Reports> reports_;

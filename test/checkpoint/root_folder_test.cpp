@@ -166,6 +166,7 @@ TEST_CASE("Numbers of a run state out of range are refused") {
   CHECK(problem("ranks", 0) == wrong("ranks"));
   CHECK(problem("ranks", std::int64_t{1} << 40).find("'ranks' is out of range") != std::string::npos);
   CHECK(problem("recent_losses", "x") == wrong("recent_losses"));
+  CHECK(problem("validations", nlohmann::json{{"lowest", 1}, {"not_lower", -1}}) == wrong("not_lower"));
   CHECK(problem("best", "../../etc").find("not the name of a checkpoint") != std::string::npos);
 }
 
@@ -180,6 +181,7 @@ TEST_CASE("A run state is read back as it was saved") {
                        .lr_schedule = R"({"max_lr":0.1})",
                        .loss = 0.1 + 0.2,
                        .best = "epoch_0_step_3",
+                       .validations = {.lowest = 0.25, .not_lower = 3},
                        .recipe = "a: \"b\"\n",
                        .version = "1",
                        .ranks = 4};
@@ -191,6 +193,7 @@ TEST_CASE("A run state is read back as it was saved") {
   CHECK(read->loss == state.loss);
   CHECK_FALSE(read->val_loss);
   CHECK(read->lr_schedule == state.lr_schedule);
+  CHECK(read->validations == state.validations);
   CHECK(read->recipe == state.recipe);
   CHECK(to_json(*read) == to_json(state));
 }

@@ -111,6 +111,30 @@ TEST_CASE("validation may use another batch size than training", "[train]") {
   }
 }
 
+TEST_CASE("a run ends early when its validation loss stays, also when it was resumed, on every mesh", "[train]") {
+  // Without a learning rate every validation has the same loss: the second and the third are not lower.
+  const std::vector<std::string> words = {
+      "checkpoint.enabled=true", "optimizer={_target_: adamw, lr: 0}", "step_scheduler.val_every_steps=1",
+      "validation_dataset={_target_: mock, vocab_size: 64, seq_length: 8, num_samples: 8}",
+      "step_scheduler.early_stopping_patience=2"};
+  const auto steps = [&](const std::string& most, int ranks, const test::TemporaryFolder& folder) {
+    return train(words + std::vector<std::string>{"step_scheduler.max_steps=" + most}, ranks, "", folder).size();
+  };
+  for (const int ranks : {1, 2}) {
+    const test::TemporaryFolder whole, parts;
+    CHECK(steps("9", ranks, whole) == 3);
+    CHECK(std::filesystem::exists(whole.path() / "run/epoch_0_step_2/manifest.json"));
+    CHECK(steps("9", ranks, whole) == 3);  // nothing is left to train
+    CHECK(steps("2", ranks, parts) == 2);
+    CHECK(steps("9", ranks, parts) == 3);
+    // A larger patience lets it go on.
+    CHECK(train(words +
+                    std::vector<std::string>{"step_scheduler.max_steps=9", "step_scheduler.early_stopping_patience=4"},
+                ranks, "", parts)
+              .size() == 5);
+  }
+}
+
 TEST_CASE("optimizer overrides of a tied weight reach its copy on the last stage", "[train]") {
   for (const char* pattern : {"embed_tokens", "lm_head"}) {
     INFO(pattern);

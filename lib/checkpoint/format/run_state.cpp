@@ -75,6 +75,16 @@ class Members {
     out->scale = scale.value_or(1);
     if (wrong_.empty()) wrong_ = inner.wrong();
   }
+  /// Reads the trend of validations, which older releases do not write.
+  void take_any(const char* key, ValidationTrend& out) {
+    if (!json_.contains(key)) return;
+    const auto* found = find(key, [](const OrderedJson& j) { return j.is_object(); });
+    if (found == nullptr) return;
+    Members inner(*found);
+    inner.take("lowest", out.lowest);
+    inner.take("not_lower", 0, out.not_lower);
+    if (wrong_.empty()) wrong_ = inner.wrong();
+  }
   const std::string& wrong() const { return wrong_; }
 
  private:
@@ -110,6 +120,8 @@ std::string to_json(const RunState& state) {
       {"val_loss", optional_json(state.val_loss)},
       {"best_val_loss", optional_json(state.best_val_loss)},
       {"best", state.best},
+      {"validations",
+       {{"lowest", optional_json(state.validations.lowest)}, {"not_lower", state.validations.not_lower}}},
       {"recent_losses", state.recent_losses},
       {"ranks", state.ranks},
       {"automodel", state.version},
@@ -145,6 +157,7 @@ std::optional<RunState> parse_run_state(std::string_view text, std::string_view 
   members.take("val_loss", out.val_loss);
   members.take("best_val_loss", out.best_val_loss);
   members.take("best", out.best);
+  members.take_any("validations", out.validations);
   members.take_any("recent_losses", out.recent_losses);
   members.take("ranks", 1, ranks);
   members.take("automodel", out.version);

@@ -21,6 +21,13 @@ struct LossScale {
   bool operator==(const LossScale&) const = default;
 };
 
+/// How the loss on the validation set that ranks checkpoints went, over all validations, saved or not.
+struct ValidationTrend {
+  std::optional<double> lowest = {};
+  std::int64_t not_lower = 0;  ///< validations since one was lower (step_scheduler.early_stopping_threshold)
+  bool operator==(const ValidationTrend&) const = default;
+};
+
 struct RunState {
   std::int64_t step = 0;     ///< the last finished step, -1 if there is none; the run continues with the next
   std::int64_t epoch = 0;    ///< of that step
@@ -35,10 +42,11 @@ struct RunState {
   std::optional<double> val_loss = {};       ///< of checkpoint.best_metric_key, if it was computed at this step
   std::optional<double> best_val_loss = {};  ///< lowest of the run so far
   std::string best = {};                     ///< name of the checkpoint with it
-  std::vector<double> recent_losses = {};    ///< baseline for spike detection (fault_tolerance.loss_spike)
-  std::string recipe = {};                   ///< text of the recipe file
-  std::string resolved = {};                 ///< JSON object: the recipe with overrides and defaults applied
-  std::string version = {};                  ///< of the program
+  ValidationTrend validations = {};
+  std::vector<double> recent_losses = {};  ///< baseline for spike detection (fault_tolerance.loss_spike)
+  std::string recipe = {};                 ///< text of the recipe file
+  std::string resolved = {};               ///< JSON object: the recipe with overrides and defaults applied
+  std::string version = {};                ///< of the program
   int ranks = 0;
 };
 

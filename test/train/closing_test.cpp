@@ -1,0 +1,36 @@
+#include "train/closing.h"
+
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+
+namespace automodel::train {
+
+TEST_CASE("the last lines of a run export the checkpoint with the lowest validation loss", "[train]") {
+  Closing closing;
+  closing.add(0, 3.0);
+  closing.add_validation(0, 2.5);
+  closing.add(1, 1.0);
+  closing.add_validation(1, 2.75);
+  Closing::Ending ending{.checkpoint = "run/epoch_0_step_1", .has_text = true};
+  CHECK(closing.lines(ending).back() == "export    automodel checkpoint export run/epoch_0_step_1 NEW_FOLDER");
+  ending.lowest = "run/LOWEST_VAL";
+  ending.lowest_loss = 2.5;
+  const auto lines = closing.lines(ending);
+  CHECK(lines.back() == "export    automodel checkpoint export run/LOWEST_VAL NEW_FOLDER");
+  CHECK(std::count(lines.begin(), lines.end(),
+                   "best      run/LOWEST_VAL: the lowest loss on validation data of a checkpoint, 2.5000") == 1);
+}
+
+TEST_CASE("adapters can be tried if their model is in a folder", "[train]") {
+  const auto tries = [](bool has_base) {
+    const auto lines = Closing().lines(
+        {.checkpoint = "run/epoch_0_step_1", .adapters = true, .has_base = has_base, .has_text = true, .prompt = "Hi"});
+    return std::count(lines.begin(), lines.end(),
+                      "try       automodel generate run/epoch_0_step_1 --prompt Hi");
+  };
+  CHECK(tries(true) == 1);
+  CHECK(tries(false) == 0);
+}
+
+}  // namespace automodel::train
