@@ -1,0 +1,140 @@
+// Pictures: decoding against Pillow (test/golden/vlm), and what is refused.
+#include <fstream>
+#include <iterator>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "golden_folder.h"
+#include "pictures/decode.h"
+#include "pictures/orientation.h"
+#include "sha256.h"
+
+namespace automodel::pictures {
+namespace {
+
+using Json = nlohmann::json;
+const std::string kFolder = golden_folder() + "/vlm/";
+
+std::string bytes_of(const std::string& file) {
+  std::ifstream in(kFolder + "pictures/" + file, std::ios::binary);
+  REQUIRE(in);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string hash_of(const Picture& picture) {
+  return test::sha256({reinterpret_cast<const char*>(picture.rgb.data()), picture.rgb.size()});
+}
+
+/// Why a picture is refused; "" if it is not.
+std::string refusal(const std::string& bytes) {
+  try {
+    decode(bytes);
+  } catch (const PictureError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// A PNG file's header with another size; its checksum is wrong then.
+std::string with_size(std::string png, std::uint32_t width, std::uint32_t height) {
+  for (int i = 0; i < 4; ++i) {
+    png[static_cast<std::size_t>(16 + i)] = static_cast<char>(width >> (24 - 8 * i));
+    png[static_cast<std::size_t>(20 + i)] = static_cast<char>(height >> (24 - 8 * i));
+  }
+  return png;
+}
+
+TEST_CASE("the hash of the tests is SHA-256", "[pictures]") {
+  CHECK(test::sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(test::sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST_CASE("files are decoded to Pillow's bytes, upright and in RGB, or refused", "[pictures]") {
+  std::ifstream in(kFolder + "decoded.jsonl");
+  int decoded = 0, refused = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto wanted = Json::parse(line);
+    const auto name = wanted["file"].get<std::string>();
+    INFO(name);
+    const auto bytes = bytes_of(name);
+    if (wanted.contains("error")) {
+      CHECK(!refusal(bytes).empty());
+      ++refused;
+      continue;
+    }
+    const auto picture = decode(bytes);
+    const Size size{wanted["size"][0].get<int>(), wanted["size"][1].get<int>()};
+    CHECK(picture->size == size);
+    CHECK(hash_of(*picture) == wanted["sha256"].get<std::string>());
+    ++decoded;
+  }
+  CHECK(decoded == 42);
+  CHECK(refused == 6);
+}
+
+TEST_CASE("each of Exif's orientations turns a picture upright", "[pictures]") {
+  // 3 x 2 pixels, numbered in the order of the file.
+  const Picture stored{{3, 2}, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6}};
+  const std::vector<std::vector<int>> wanted = {{},
+                                                {1, 2, 3, 4, 5, 6},
+                                                {3, 2, 1, 6, 5, 4},
+                                                {6, 5, 4, 3, 2, 1},
+                                                {4, 5, 6, 1, 2, 3},
+                                                {1, 4, 2, 5, 3, 6},
+                                                {4, 1, 5, 2, 6, 3},
+                                                {6, 3, 5, 2, 4, 1},
+                                                {3, 6, 2, 5, 1, 4}};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    INFO(orientation);
+    const auto turned = upright(stored, orientation);
+    CHECK(turned.size == (orientation >= 5 ? Size{2, 3} : Size{3, 2}));
+    std::vector<int> got;
+    for (std::size_t i = 0; i < turned.rgb.size(); i += 3) got.push_back(turned.rgb[i]);
+    CHECK(got == wanted[static_cast<std::size_t>(orientation)]);
+  }
+}
+
+TEST_CASE("a picture is refused before it is decoded if it is too large, and if it is cut off anywhere", "[pictures]") {
+  const auto jpeg = bytes_of("baseline_420.jpg");
+  auto huge = jpeg;  // the frame header's height and width
+  const auto frame = huge.find("\xFF\xC0");
+  REQUIRE(frame != std::string::npos);
+  for (std::size_t i = 5; i < 9; ++i) huge[frame + i] = '\x7F';
+  CHECK(refusal(huge) == "it has 32639 x 32639 pixels, more than 89478485");
+  CHECK(!refusal(with_size(bytes_of("rgb.png"), 1 << 20, 1 << 20)).empty());
+  CHECK(refusal("") == "it is no JPEG, PNG or WebP file");
+  CHECK(refusal("GIF89a") == "it is no JPEG, PNG or WebP file");
+  for (const char* name : {"baseline_420.jpg", "progressive.jpg", "rgb.png", "interlaced.png", "lossless.webp"}) {
+    const auto bytes = bytes_of(name);
+    for (std::size_t keep = 0; keep + 40 < bytes.size(); keep += 1 + bytes.size() / 50) {
+      INFO(name << " of which " << keep << " bytes are left");
+      CHECK(!refusal(bytes.substr(0, keep)).empty());
+    }
+  }
+  CHECK_THROWS_AS(read_picture(kFolder + "pictures"), PictureError);
+  CHECK_THROWS_AS(read_picture(kFolder + "pictures/none.png"), PictureError);
+}
+
+TEST_CASE("damaged bytes anywhere give a picture or a reason", "[pictures]") {
+  for (const char* name : {"baseline_420.jpg", "cmyk.jpg", "progressive.jpg", "exif_6.jpg", "exif_6.png", "palette.png",
+                           "interlaced.png", "grey_16bit.png", "lossy_alpha.webp", "lossless.webp"}) {
+    const auto bytes = bytes_of(name);
+    for (std::size_t at = 0; at < bytes.size(); at += 1 + bytes.size() / 200)
+      for (const unsigned flip : {0x01U, 0x80U, 0xFFU}) {
+        auto damaged = bytes;
+        damaged[at] = static_cast<char>(static_cast<unsigned char>(damaged[at]) ^ flip);
+        try {
+          const auto picture = decode(damaged);
+          CHECK(picture->rgb.size() == std::size_t{3} * static_cast<std::size_t>(picture->size.width) *
+                                           static_cast<std::size_t>(picture->size.height));
+        } catch (const PictureError& error) {
+          CHECK(!std::string(error.what()).empty());
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace automodel::pictures
