@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "arch/picture_tokens.h"
 #include "base/json_writer.h"
 #include "base/text_table.h"
 #include "base/utf8.h"
@@ -68,8 +69,13 @@ std::string indented(const std::string& text, char mark) {
 class Showing {
  public:
   Showing(const Options& options, const data::Dataset& dataset,
-          std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer)
-      : options_(options), dataset_(dataset), rejected_(std::move(rejected)), tokenizer_(tokenizer) {}
+          std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer,
+          std::optional<data::PictureTokens> pictures)
+      : options_(options),
+        dataset_(dataset),
+        rejected_(std::move(rejected)),
+        tokenizer_(tokenizer),
+        pictures_(pictures) {}
 
   /// Shows rows in order; unusable rows keep their position and show the reason.
   void run() {
@@ -96,8 +102,21 @@ class Showing {
       json.key(name);
       json.value(std::span<const std::int32_t>(*ids));
     }
+    if (pictures_) pictures_json(json);
     json.end_object();
     return json.take() + "\n";
+  }
+  void pictures_json(JsonWriter& json) const {
+    json.key("pictures");
+    json.begin_array();
+    for (const auto& size : sizes_) {
+      json.begin_object();
+      json.member("width", size.width);
+      json.member("height", size.height);
+      json.member("tokens", pictures_->per_picture);
+      json.end_object();
+    }
+    json.end_array();
   }
   void refused(std::int64_t row, const Diagnostic& problem) const {
     if (!options_.json) return out(fmt::format("row {}  is skipped: {}\n", row, printable(problem.message)));
@@ -113,6 +132,7 @@ class Showing {
     dataset_.read(index, sample_);
     part_ = dataset_.part_of(index);
     dataset_.attention_mask(index, attention_);
+    sizes_ = dataset_.picture_sizes(index);
     if (options_.json) return out(row_json(row));
     const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
     const auto learned = static_cast<std::int64_t>(sample_.labels.size()) -
@@ -122,6 +142,9 @@ class Showing {
     out(fmt::format("row {}  {}{} tokens, {} label tokens ({:.1f} %){}\n", row, part, size, learned,
                     size == 0 ? 0.0 : 100.0 * static_cast<double>(learned) / static_cast<double>(size),
                     padding == 0 ? "" : fmt::format(", {} padding", padding)));
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+      out(fmt::format("  picture {}: {} x {} pixels, {} tokens\n", i + 1, sizes_[i].width, sizes_[i].height,
+                      pictures_->per_picture));
     for (const auto& run : runs_of(sample_, attention_)) {
       if (run.mark == '.')
         out(fmt::format("  . padding: {} times {}\n", run.ids.size(), run.ids.front()));
@@ -131,17 +154,31 @@ class Showing {
   }
 
   /// Includes special tokens, which plain text would not show.
-  std::string text_of(const Ids& ids) const {
+  std::string text_of(Ids ids) const {
+    if (pictures_) keep_one_placeholder(ids);
     if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
     if (tokenizer_->folder() != nullptr) return tokenizer_->folder()->decode(ids, false);
     return tokenizer_->decode(ids);
+  }
+
+  /// Leaves one of the placeholders of each picture.
+  void keep_one_placeholder(Ids& ids) const {
+    int left = 0;
+    std::erase_if(ids, [&](std::int32_t id) {
+      if (id != pictures_->placeholder) return false;
+      const bool first = left == 0;
+      left = (first ? pictures_->per_picture : left) - 1;
+      return !first;
+    });
   }
 
   const Options& options_;
   const data::Dataset& dataset_;
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected_;
   const data::Tokenizer* tokenizer_;
+  std::optional<data::PictureTokens> pictures_;
   data::Sample sample_;
+  std::vector<pictures::Size> sizes_;
   std::size_t part_ = 0;
   Ids attention_;
 };
@@ -251,6 +288,8 @@ int run_data(const Options& options) {
                                .rejected = &rejected};
   if (const auto model = model_of(loaded)) {
     context.model_folder = model->folder;
+    if (const auto tokens = arch::picture_tokens(model->config_text))
+      context.pictures = data::PictureTokens{tokens->placeholder, tokens->per_picture};
     if (context.classes > 0) {  // decide which token of a row has the label
       context.context_length = model->spec.max_positions;
       context.pad_token = model->spec.pad_token;
@@ -263,7 +302,7 @@ int run_data(const Options& options) {
   const auto bad = rejected.empty() ? std::optional<Diagnostic>() : std::optional(rejected.front().second);
   const auto allowed = most_bad_rows(*config);
   const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
-  Showing(options, *dataset, std::move(rejected), tokenizer.get()).run();
+  Showing(options, *dataset, std::move(rejected), tokenizer.get(), context.pictures).run();
   // What a run would refuse is shown, and refused here too.
   if (dataset->size() == 0 && !bad)
     return fail(

@@ -28,8 +28,13 @@ constexpr std::int32_t read_label(std::int32_t stored) {
 
 class BuiltDataset final : public Dataset {
  public:
-  BuiltDataset(TokenStore store, Padding padding, std::int64_t common_length, std::string summary)
-      : store_(std::move(store)), padding_(padding), common_length_(common_length), summary_(std::move(summary)) {}
+  BuiltDataset(TokenStore store, std::vector<std::vector<pictures::Size>> pictures, Padding padding,
+               std::int64_t common_length, std::string summary)
+      : store_(std::move(store)),
+        pictures_(std::move(pictures)),
+        padding_(padding),
+        common_length_(common_length),
+        summary_(std::move(summary)) {}
   std::int64_t size() const override { return store_.rows(); }
   std::int64_t length(std::int64_t index) const override { return std::max(store_.length(index), common_length_); }
   Padding padding() const override { return padding_; }
@@ -59,8 +64,13 @@ class BuiltDataset final : public Dataset {
     for (std::size_t t = 0; t < labels.size(); ++t) out[t] = labels[t] >= kIgnoredLabel ? 1 : 0;
   }
 
+  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
+    return pictures_.empty() ? std::vector<pictures::Size>() : pictures_[static_cast<std::size_t>(index)];
+  }
+
  private:
   TokenStore store_;
+  std::vector<std::vector<pictures::Size>> pictures_;  ///< by row; empty: there are none
   Padding padding_;
   std::int64_t common_length_;
   std::string summary_;
@@ -72,7 +82,9 @@ class BuiltOpening {
       : settings_(settings), context_(context), problems_(problems) {}
 
   std::unique_ptr<Dataset> run(const void* config, MakeBuilder make) {
-    BuilderParts parts{context_, RowTokenizer::open(settings_.tokenizer, context_, problems_)};
+    auto source = settings_.tokenizer;
+    source.plain = source.plain || context_.pictures.has_value();  // a processor's is transformers' own
+    BuilderParts parts{context_, RowTokenizer::open(source, context_, problems_)};
     if (!parts.tokenizer) return nullptr;
     const auto builder = make(config, parts, problems_);
     if (!builder) return nullptr;
@@ -82,7 +94,7 @@ class BuiltOpening {
       for (std::int64_t row = 0; row < builder->size(); ++row) add(*builder, row, bad, out);
       return bad.count() == 0;  // a store with bad rows is not cached: its problems must be reported by every run
     };
-    auto store = settings_.cache && context_.rejected == nullptr
+    auto store = settings_.cache && context_.rejected == nullptr && !context_.pictures
                      ? cached_tokens(token_cache_folder(settings_.cache_dir), name(parts), true, fill)
                      : uncached_tokens(true, fill);
     const bool lenient = context_.rejected != nullptr && store.rows() > 0;
@@ -105,7 +117,7 @@ class BuiltOpening {
     return hash.hex();
   }
 
-  void add(Builder& builder, std::int64_t row, BadRows& bad, TokenStoreWriter& out) const {
+  void add(Builder& builder, std::int64_t row, BadRows& bad, TokenStoreWriter& out) {
     auto problem = Diagnostic{"bad-row"}.hint("max_bad_rows leaves such rows out").of(context_.key);
     std::optional<BuiltRow> built;
     try {
@@ -126,6 +138,7 @@ class BuiltOpening {
     for (std::size_t t = 0; t < built->labels.size(); ++t)
       built->labels[t] = stored_label(built->labels[t], static_cast<std::int64_t>(t) < built->attended);
     out.add(built->input_ids, built->labels);
+    if (context_.pictures) pictures_.push_back(std::move(built->pictures));
   }
 
   void check(const BuiltRow& row, Diagnostic& problem) const {
@@ -171,12 +184,14 @@ class BuiltOpening {
     std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),
                                       format_count(static_cast<double>(store.tokens())),
                                       format_count(static_cast<double>(labels)), bad.summary());
-    return std::make_unique<BuiltDataset>(std::move(store), Padding{builder.fill(), 1, 0}, common, std::move(summary));
+    return std::make_unique<BuiltDataset>(std::move(store), std::move(pictures_), Padding{builder.fill(), 1, 0}, common,
+                                          std::move(summary));
   }
 
   const BuiltSettings& settings_;
   const DatasetContext& context_;
   Diagnostics& problems_;
+  std::vector<std::vector<pictures::Size>> pictures_ = {};  ///< of a model that takes them, by row
 };
 
 }  // namespace

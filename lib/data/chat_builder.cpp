@@ -10,6 +10,7 @@
 #include "data/builder.h"
 #include "data/messages.h"
 #include "data/numpy_order.h"
+#include "data/picture_chat.h"
 #include "rows/data_files.h"
 #include "rows/split.h"
 
@@ -32,6 +33,21 @@ class ChatBuilder final : public RowBuilder {
  private:
   ChatOptions options_;
   std::unique_ptr<const ChatFormat> chat_;
+};
+
+class PictureChatBuilder final : public RowBuilder {
+ public:
+  PictureChatBuilder(BuilderParts& parts, RowLengths lengths, std::unique_ptr<const PictureChat> chat)
+      : RowBuilder(parts), lengths_(lengths), chat_(std::move(chat)) {}
+
+  std::optional<BuiltRow> build(std::int64_t index) override {
+    const auto row = read(index);
+    return chat_->build(picture_messages(row), tools_of(row), fs::path(where(index).file).parent_path(), lengths_);
+  }
+
+ private:
+  RowLengths lengths_;
+  std::unique_ptr<const PictureChat> chat_;
 };
 
 class ChatLoading {
@@ -134,6 +150,17 @@ std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& conf
   auto chat = needed_chat(parts, config.chat_template(), "conversations", problems);
   if (!ChatLoading(config, parts, problems).run() || problems.size() > before) return nullptr;
   parts.extra = chat->text();
+  if (parts.context.pictures) {
+    if (options.mask_reasoning || options.last_labels) {
+      problems.add("unsupported-option", key + (options.mask_reasoning ? ".mask_reasoning_content" : ".mask_history"))
+          .says("labels of conversations with pictures are all answers")
+          .hint("remove it");
+      return nullptr;
+    }
+    auto pictures = PictureChat::open(parts.tokenizer, std::move(chat), *parts.context.pictures, key, problems);
+    if (!pictures) return nullptr;
+    return std::make_unique<PictureChatBuilder>(parts, options.lengths, std::move(pictures));
+  }
   return std::make_unique<ChatBuilder>(parts, options, std::move(chat));
 }
 

@@ -265,6 +265,10 @@ BuiltRow ChatFormat::build(const ordered_json& messages, const ordered_json& too
   return Conversation(*this, messages, tools, options).build();
 }
 
+std::string ChatFormat::render(const ordered_json& messages, const ordered_json& tools) const {
+  return Conversation(*this, messages, tools, {}).render(messages);
+}
+
 std::int64_t ChatFormat::count(const ordered_json& messages, const ordered_json& tools) const {
   const ChatOptions options;
   return tokenizer_->count(Conversation(*this, messages, tools, options).render(messages));

@@ -42,6 +42,8 @@ class ChatFormat {
                  const ChatOptions& options) const;
   /// Tokens of a rendered conversation, neither truncated nor padded.
   std::int64_t count(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
+  /// The text of a conversation. Throws RowRefused.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
   const std::string& text() const { return text_; }
 
  private:

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pictures/picture.h"
+
 namespace automodel::data {
 
 /// Label of a position that is excluded from the loss; same value as in Hugging Face.
@@ -55,6 +57,8 @@ class Dataset {
   virtual Padding padding() const = 0;
   /// Which positions of a sample are not padding: 1 or 0 per token.
   virtual void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const;
+  /// Sizes of the pictures of sample `index`.
+  virtual std::vector<pictures::Size> picture_sizes(std::int64_t /*index*/) const { return {}; }
   /// The data sets that a mixture draws from; of any other, the set itself.
   virtual std::vector<DatasetShare> parts() const { return {{this}}; }
   /// Which of them sample `index` comes from.

@@ -87,14 +87,38 @@ ordered_json completed_calls(const ordered_json& calls) {
   return out;
 }
 
-ordered_json completed(const ordered_json& message, std::size_t i) {
+/// The parts of a message's content.
+ordered_json parts_of(const ordered_json& content) {
+  if (!content.is_array()) return ordered_json::array({{{"type", "text"}, {"text", text_of(content)}}});
+  ordered_json out = ordered_json::array();
+  for (const auto& part : content) {
+    const auto type = part.is_object() ? part.value("type", ordered_json()) : ordered_json();
+    const auto member = [&](const char* name) { return part.value(name, ordered_json()); };
+    if (type == "text" && member("text").is_string()) {
+      out.push_back({{"type", "text"}, {"text", member("text")}});
+    } else if (type == "image") {
+      const auto file = member(part.contains("image") ? "image" : "path");
+      if (!file.is_string() || file.get_ref<const std::string&>().empty())
+        throw RowRefused("a picture of a message's content does not name its file as 'image'");
+      out.push_back({{"type", "image"}, {"image", file}});
+    } else {
+      throw RowRefused(fmt::format(
+          "a message's content has a part of type {}; parts are text, with 'text', and image, with the name of a file",
+          type.dump()));
+    }
+  }
+  return out;
+}
+
+ordered_json completed(const ordered_json& message, std::size_t i, bool parts) {
   if (!message.is_object()) throw RowRefused(fmt::format("messages[{}] is not a message", i));
   ordered_json out = message;
   const auto role = out.value("role", ordered_json());
   if (!role.is_string() || std::find(kRoles.begin(), kRoles.end(), role.get_ref<const std::string&>()) == kRoles.end())
     throw RowRefused(
         fmt::format("messages[{}] has the role {}; it must be system, user, assistant or tool", i, role.dump()));
-  out["content"] = text_of(out.value("content", ordered_json()));
+  const auto content = out.value("content", ordered_json());
+  out["content"] = parts ? parts_of(content) : ordered_json(text_of(content));
   if (role == "assistant") {
     if (out.contains("reasoning_content")) {
       if (out["reasoning_content"].is_null()) out["reasoning_content"] = "";
@@ -117,8 +141,11 @@ std::string column_names(const ordered_json& row) {
   return out.empty() ? "nothing" : out;
 }
 
-ordered_json openai_messages(const ordered_json& row) {
+namespace {
+
+ordered_json messages_of(const ordered_json& row, bool parts) {
   ordered_json messages = row.value("messages", ordered_json());
+  if (messages.is_null() && parts) messages = row.value("conversation", ordered_json());
   const auto turns = row.value("conversations", ordered_json());
   if (messages.is_null() && !turns.is_null()) messages = from_share_gpt(turns);
   if (!messages.is_array() || messages.empty())
@@ -127,8 +154,18 @@ ordered_json openai_messages(const ordered_json& row) {
                     "column_mapped reads with a column_mapping",
                     column_names(row)));
   ordered_json out = ordered_json::array();
-  for (std::size_t i = 0; i < messages.size(); ++i) out.push_back(completed(messages[i], i));
+  for (std::size_t i = 0; i < messages.size(); ++i) out.push_back(completed(messages[i], i, parts));
   return out;
+}
+
+}  // namespace
+
+ordered_json openai_messages(const ordered_json& row) {
+  return messages_of(row, false);
+}
+
+ordered_json picture_messages(const ordered_json& row) {
+  return messages_of(row, true);
 }
 
 ordered_json tools_of(const ordered_json& row) {

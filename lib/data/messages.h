@@ -11,6 +11,10 @@ namespace automodel::data {
 /// type, and arguments as JSON text. Throws RowRefused.
 nlohmann::ordered_json openai_messages(const nlohmann::ordered_json& row);
 
+/// The same for a model that takes pictures: `conversation` is read too, and contents become lists of parts, {"type":
+/// "text", "text": ...} and {"type": "image", "image": FILE}, because some templates know no others.
+nlohmann::ordered_json picture_messages(const nlohmann::ordered_json& row);
+
 /// "a, b": the columns of a row.
 std::string column_names(const nlohmann::ordered_json& row);
 

@@ -8,14 +8,16 @@
 
 #include "config/data_config.h"
 #include "data/row_tokenizer.h"
+#include "pictures/picture.h"
 
 namespace automodel::data {
 
 /// A finished row; the sizes of input_ids and labels are equal.
 struct BuiltRow {
   std::vector<std::int32_t> input_ids = {};
-  std::vector<std::int32_t> labels = {};  ///< shifted: labels[t] is what position t must predict
-  std::int64_t attended = 0;              ///< the attention mask is 1 for this many leading positions, 0 after them
+  std::vector<std::int32_t> labels = {};      ///< shifted: labels[t] is what position t must predict
+  std::int64_t attended = 0;                  ///< the attention mask is 1 for this many leading positions, 0 after them
+  std::vector<pictures::Size> pictures = {};  ///< in the order of their placeholders
 
   bool has_labels() const;
 };

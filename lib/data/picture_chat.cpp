@@ -1,0 +1,133 @@
+#include "data/picture_chat.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "data/messages.h"
+#include "pictures/decode.h"
+
+namespace automodel::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+ordered_json turn(const char* role, const char* text) {
+  return {{"role", role}, {"content", ordered_json::array({{{"type", "text"}, {"text", text}}})}};
+}
+
+/// The sizes of the pictures that the messages name. Every one is decoded: what is damaged is found here.
+std::vector<pictures::Size> sizes_of(const ordered_json& messages, const fs::path& folder) {
+  std::vector<pictures::Size> out;
+  for (const auto& message : messages)
+    for (const auto& part : message["content"]) {
+      if (part["type"] != "image") continue;
+      const auto& name = part["image"].get_ref<const std::string&>();
+      const auto refuse = [&](std::string_view why) {
+        throw RowRefused(fmt::format("picture {} ('{}') cannot be used: {}", out.size() + 1,
+                                     printable(name, pictures::kMostShown), why));
+      };
+      if (name.find("://") != std::string::npos) refuse("nothing is downloaded; name a file");
+      try {
+        out.push_back(pictures::read_picture(folder / name)->size);
+      } catch (const pictures::PictureError& error) {
+        refuse(error.what());
+      }
+    }
+  return out;
+}
+
+}  // namespace
+
+std::vector<bool> AnswerMarks::find(const std::vector<std::int32_t>& ids) const {
+  std::vector<bool> out(ids.size(), false);
+  for (auto at = ids.begin();;) {
+    at = std::search(at, ids.end(), marker.begin(), marker.end());
+    if (at == ids.end()) return out;
+    at += static_cast<std::ptrdiff_t>(marker.size());
+    const auto end = std::find(at, ids.end(), stop);
+    const auto behind = end == ids.end() ? end : end + 1;
+    std::fill(out.begin() + (at - ids.begin()), out.begin() + (behind - ids.begin()), true);
+    at = behind;
+  }
+}
+
+std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTokenizer> tokenizer,
+                                                     std::unique_ptr<const ChatFormat> chat,
+                                                     const PictureTokens& tokens, const std::string& key,
+                                                     Diagnostics& problems) {
+  auto out = std::make_unique<PictureChat>();
+  out->tokenizer_ = std::move(tokenizer);
+  out->chat_ = std::move(chat);
+  out->tokens_ = tokens;
+  std::string why = "it renders nothing between a question and its answer, or nothing behind the answer";
+  try {
+    if (auto marks = out->find_marks()) {
+      out->marks_ = std::move(*marks);
+      return out;
+    }
+  } catch (const RowRefused& error) {
+    why = error.what();
+  }
+  problems.add("bad-template", key + ".chat_template")
+      .says("the chat template does not show where answers begin and end: {}", why)
+      .hint("answers are labelled between what the template puts before and behind them");
+  return nullptr;
+}
+
+/// Tokenised as transformers' processors do: with special tokens, unless the template has begun with the BOS itself.
+std::vector<std::int32_t> PictureChat::ids_of(const ordered_json& messages, const ordered_json& tools) const {
+  const auto text = chat_->render(messages, tools);
+  const auto bos = tokenizer_->roles().find("bos_token");
+  const bool begun = bos != tokenizer_->roles().end() && !bos->second.empty() && text.starts_with(bos->second);
+  return tokenizer_->encode(text, {.special = !begun}).ids;
+}
+
+std::optional<AnswerMarks> PictureChat::find_marks() const {
+  constexpr const char* kSentinel = "XSENTINELMARKERX";
+  auto messages = ordered_json::array({turn("user", "u")});
+  const auto question = ids_of(messages, {}).size();
+  messages.push_back(turn("assistant", kSentinel));
+  const auto whole = ids_of(messages, {});
+  const auto sentinel = tokenizer_->encode(kSentinel, {.special = false}).ids;
+  const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(std::min(question, whole.size()));
+  const auto found = std::search(begin, whole.end(), sentinel.begin(), sentinel.end());
+  const auto behind = found + static_cast<std::ptrdiff_t>(found == whole.end() ? 0 : sentinel.size());
+  if (found == begin || behind >= whole.end()) return std::nullopt;
+  return AnswerMarks{{begin, found}, *behind};
+}
+
+BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const fs::path& folder,
+                            const RowLengths& lengths) const {
+  BuiltRow out;
+  out.pictures = sizes_of(messages, folder);
+  const auto text = ids_of(messages, tools);
+  const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
+  if (placeholders != out.pictures.size())
+    throw RowRefused(fmt::format("the text has {} placeholder{} for {} picture{}", placeholders,
+                                 placeholders == 1 ? "" : "s", out.pictures.size(),
+                                 out.pictures.size() == 1 ? "" : "s"));
+  std::vector<std::int32_t> ids;
+  for (const auto id : text) ids.insert(ids.end(), id == tokens_.placeholder ? tokens_.per_picture : 1, id);
+  if (lengths.limit && std::ssize(ids) > *lengths.limit) {
+    const auto end = ids.begin() + *lengths.limit;
+    if (std::find(end, ids.end(), tokens_.placeholder) != ids.end())
+      throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", *lengths.limit));
+    ids.erase(end, ids.end());
+  }
+  const auto answers = marks_.find(ids);
+  for (std::size_t t = 1; t < ids.size(); ++t) out.labels.push_back(answers[t] ? ids[t] : kIgnoredLabel);
+  if (!ids.empty()) ids.pop_back();
+  out.attended = std::ssize(ids);
+  const auto size = std::max(ids.size(), static_cast<std::size_t>(lengths.full.value_or(0)));
+  ids.resize(size, tokenizer_->fill());
+  out.labels.resize(size, kIgnoredLabel);
+  out.input_ids = std::move(ids);
+  return out;
+}
+
+}  // namespace automodel::data

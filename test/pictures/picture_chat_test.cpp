@@ -1,0 +1,179 @@
+// Conversations with pictures as rows: ids as transformers' processor gives them, labels as NeMo AutoModel's collate
+// function sets them (test/golden/vlm/conversations.json), and what is refused.
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "arch/picture_tokens.h"
+#include "base/error.h"
+#include "config/recipe.h"
+#include "data/open_dataset.h"
+#include "golden_folder.h"
+#include "temporary_folder.h"
+
+namespace automodel::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Ids = std::vector<std::int32_t>;
+
+const std::string kFolder = golden_folder() + "/vlm";
+constexpr int kTokens = 16;
+
+struct Opened {
+  std::unique_ptr<Dataset> dataset;
+  Diagnostics problems;
+  std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
+};
+
+/// A set of these rows, whose pictures are named from the golden folder. `keys`: more keys of the section.
+Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& rows, const std::string& keys = "",
+                 bool lenient = false) {
+  std::string text;
+  for (const auto& row : rows) text += row.dump() + "\n";
+  folder.write("rows.jsonl", text);
+  const auto loaded = config::read_recipe(
+      fmt::format("model: {{config: {{model_type: llama}}}}\ndataset: {{_target_: chat, path_or_dataset_id: {}{}}}\n",
+                  (folder.path() / "rows.jsonl").native(), keys),
+      "recipe.yaml", {}, [](const std::string&) { return std::nullopt; });
+  REQUIRE(loaded.problems.empty());
+  Opened out;
+  DatasetContext context{.pictures = PictureTokens{396, kTokens}, .model_folder = kFolder + "/llava"};
+  if (lenient) context.rejected = &out.rejected;
+  out.dataset = open_dataset(*loaded.recipe.dataset(), context, out.problems);
+  return out;
+}
+
+/// The messages with the golden folder's files.
+Json named(Json messages) {
+  for (auto& message : messages)
+    for (auto& part : message["content"])
+      if (part["type"] == "image") part["image"] = kFolder + "/pictures/" + part["image"].get<std::string>();
+  return messages;
+}
+
+Json golden() {
+  std::ifstream in(kFolder + "/conversations.json");
+  return Json::parse(in);
+}
+
+Json question(const Json& content) {
+  return Json::array({{{"role", "user"}, {"content", content}}, {{"role", "assistant"}, {"content", "Yes."}}});
+}
+Json picture(const std::string& file) {
+  return {{"type", "image"}, {"image", file}};
+}
+
+/// The reason for which a row is refused.
+std::string refusal(const Json& row, const std::string& keys = "") {
+  const test::TemporaryFolder folder;
+  const auto opened = open_rows(folder, {row}, keys, true);
+  return opened.rejected.empty() ? "" : opened.rejected.front().second.message;
+}
+
+TEST_CASE("a picture has as many tokens as the tower gives rows", "[pictures]") {
+  std::ifstream in(kFolder + "/llava/config.json");
+  const std::string tiny{std::istreambuf_iterator<char>(in), {}};
+  CHECK(arch::picture_tokens(tiny) == arch::PictureTokens{396, kTokens});
+  // As llava-hf/llava-1.5-7b-hf, where a picture has 576 tokens.
+  const std::string start =
+      R"({"model_type": "llava", "image_token_index": 32000, "vision_config": {"image_size": 336, )";
+  const std::string clip = start + R"("model_type": "clip_vision_model", "patch_size": 14})";
+  CHECK(arch::picture_tokens(clip + "}") == arch::PictureTokens{32000, 576});
+  CHECK(arch::picture_tokens(clip + R"(, "vision_feature_select_strategy": "full"})") ==
+        arch::PictureTokens{32000, 577});
+  for (const std::string& other :
+       {clip + R"(, "vision_feature_select_strategy": "cls"})", clip,
+        start + R"("model_type": "clip_vision_model", "patch_size": 0}})",
+        start + R"("model_type": "siglip_vision_model", "patch_size": 14}})",
+        std::string(R"({"model_type": "gemma3", "vision_config": {}})"), std::string("[]")}) {
+    INFO(other);
+    CHECK(!arch::picture_tokens(other));
+  }
+}
+
+TEST_CASE("rows with pictures have the ids of transformers' processor", "[pictures]") {
+  int checked = 0;
+  const auto recorded = golden();
+  for (const auto& wanted : recorded["text"]) {
+    INFO(wanted["name"]);
+    const test::TemporaryFolder folder;
+    const bool answered = wanted["messages"].back()["role"] == "assistant";
+    const auto opened = open_rows(folder, {{{"conversation", named(wanted["messages"])}}}, "", !answered);
+    REQUIRE(opened.dataset);
+    Sample sample;
+    opened.dataset->read(0, sample);
+    auto ids = wanted["input_ids"].get<Ids>();
+    ids.pop_back();  // which is only a target
+    CHECK(sample.input_ids == ids);
+    std::size_t pictures = 0;
+    for (const auto& message : wanted["messages"])
+      for (const auto& part : message["content"]) pictures += part["type"] == "image" ? 1 : 0;
+    CHECK(opened.dataset->picture_sizes(0).size() == pictures);
+    ++checked;
+  }
+  CHECK(checked == 11);
+}
+
+TEST_CASE("labels are those of NeMo AutoModel's collate function", "[pictures]") {
+  const auto recorded = golden();
+  CHECK(recorded["labels"].size() == 4);
+  for (const auto& wanted : recorded["labels"]) {
+    const test::TemporaryFolder folder;
+    const auto opened = open_rows(folder, {{{"messages", named(wanted["messages"])}}});
+    REQUIRE(opened.dataset);
+    Sample sample;
+    opened.dataset->read(0, sample);
+    CHECK(sample.input_ids == wanted["input_ids"].get<Ids>());
+    CHECK(sample.labels == wanted["labels"].get<Ids>());
+  }
+}
+
+TEST_CASE("files are beside the rows, and sizes are those of upright pictures", "[pictures]") {
+  const test::TemporaryFolder folder;
+  std::ifstream in(kFolder + "/pictures/exif_6.jpg", std::ios::binary);
+  folder.write("shots/a.jpg", {std::istreambuf_iterator<char>(in), {}});
+  const auto opened = open_rows(folder, {{{"messages", question(Json::array({picture("shots/a.jpg")}))}}});
+  REQUIRE(opened.dataset);
+  CHECK(opened.dataset->picture_sizes(0) == std::vector<pictures::Size>{{40, 60}});
+}
+
+TEST_CASE("rows whose pictures cannot be used are refused with the reason", "[pictures]") {
+  const std::string rgb = kFolder + "/pictures/rgb.png";
+  const auto row = [](const Json& content) { return Json{{"messages", question(content)}}; };
+  CHECK(refusal(row(Json::array({picture(rgb)}))).empty());
+  CHECK_THAT(refusal(row(Json::array({picture(rgb), picture("none.png")}))),
+             Catch::StartsWith("picture 2 ('none.png') cannot be used: "));
+  CHECK(refusal(row(Json::array({picture("https://example.org/a.png")}))) ==
+        "picture 1 ('https://example.org/a.png') cannot be used: nothing is downloaded; name a file");
+  CHECK_THAT(refusal(row(Json::array({picture(kFolder + "/pictures/palette.gif")}))),
+             Catch::EndsWith("it is no JPEG, PNG or WebP file"));
+  CHECK(refusal(row(Json::array({picture(rgb), {{"type", "text"}, {"text", "like <image>?"}}}))) ==
+        "the text has 2 placeholders for 1 picture");
+  CHECK_THAT(refusal(row(Json::array({{{"type", "video"}, {"video", "a.mp4"}}}))), Catch::Contains("\"video\""));
+  CHECK_THAT(refusal(row(Json::array({{{"type", "image"}}}))), Catch::Contains("does not name its file"));
+  // Damage far behind a header, too, is found before training.
+  CHECK_THAT(refusal(row(Json::array({picture(kFolder + "/pictures/truncated.jpg")}))), Catch::StartsWith("picture 1"));
+  // Rows may be cut behind their pictures, not within them.
+  CHECK_THAT(refusal(row(Json::array({picture(rgb)})), ", seq_length: 20, truncation: true"),
+             Catch::StartsWith("its pictures need more than the 20 tokens"));
+  CHECK(refusal(row(Json::array({picture(rgb)})), ", seq_length: 48, truncation: true").empty());
+}
+
+TEST_CASE("what does not work with pictures is refused, and a template must show where answers begin", "[pictures]") {
+  const test::TemporaryFolder folder;
+  const std::vector<Json> rows = {{{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}}};
+  const auto history = open_rows(folder, rows, ", mask_history: true");
+  REQUIRE(history.problems.size() == 1);
+  CHECK(history.problems[0].id == "unsupported-option");
+  CHECK(history.problems[0].key == "dataset.mask_history");
+  const auto bare =
+      open_rows(folder, rows, R"(, chat_template: "{% for m in messages %}{{ m.content[0].text }}{% endfor %}")");
+  REQUIRE(bare.problems.size() == 1);
+  CHECK(bare.problems[0].id == "bad-template");
+}
+
+}  // namespace
+}  // namespace automodel::data
