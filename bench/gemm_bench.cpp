@@ -268,15 +268,11 @@ class Bench {
     const auto works = [&](const Contender& each) {
       return each.name != "MKL, one call" || product == Product::kWeightGradient;
     };
-    const auto fits = [&](const Contender& each) {  // a tile rounds its sum once
-      const auto inner = product == Product::kForward ? w.inputs : product == Product::kInputGradient ? w.outputs : 0;
-      return each.name != "tiles" || type == at::kFloat || inner <= 2 * ops::kMatmulDepth;
-    };
     std::vector<double> best(all.size(), 1e9);
     std::size_t next = 0;
     for (int round = 0; round <= options_.rounds; ++round)
       for (std::size_t c = 0; c < all.size(); ++c) {
-        if (!works(all[c]) || !fits(all[c])) continue;
+        if (!works(all[c])) continue;
         const auto begin = cpu_seconds();
         for (std::size_t i = 0; i < calls; ++i) all[c].run(product, on[next++ % on.size()]);
         if (round > 0) best[c] = std::min(best[c], (cpu_seconds() - begin) / static_cast<double>(calls));

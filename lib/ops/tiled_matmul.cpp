@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
 namespace automodel::ops {
 namespace {
@@ -79,22 +80,24 @@ struct Slice {
   bool fresh;
   MatrixView<T> a, b;
   std::int64_t rows, inner, columns, lanes;
+  std::int64_t block = tiles<T>().block, panel = tiles<T>().panel;
+  std::int64_t block_floats = tiles<T>().room(lanes), panel_floats = panel * lanes;
 
   /// Divides columns among threads, which share blocks of all rows.
   void by_columns() const {
-    const auto room = block_room(lanes), most = std::max<std::int64_t>(1, kShared / room) * kMatmulBlock;
+    const auto most = std::max<std::int64_t>(1, kShared / block_floats) * block;
     for (std::int64_t row = 0; row < rows; row += most) {
-      const auto some = std::min(most, rows - row), blocks = ceil_div(some, kMatmulBlock);
-      float* const packed = shared_workspace(blocks * room);
+      const auto some = std::min(most, rows - row), blocks = ceil_div(some, block);
+      float* const packed = shared_workspace(blocks * block_floats);
       at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
         tiles<T>().pack_rows(from(a, row, 0), some, inner, begin, end, packed);
       });
-      at::parallel_for(0, ceil_div(columns, kMatmulPanel), 1, [&](std::int64_t begin, std::int64_t end) {
-        const auto last = std::min(columns, end * kMatmulPanel), wide = kOwn / (kMatmulPanel * lanes) * kMatmulPanel;
-        for (auto column = begin * kMatmulPanel; column < last; column += wide) {
+      at::parallel_for(0, ceil_div(columns, panel), 1, [&](std::int64_t begin, std::int64_t end) {
+        const auto last = std::min(columns, end * panel), wide = kOwn / panel_floats * panel;
+        for (auto column = begin * panel; column < last; column += wide) {
           const auto count = std::min(wide, last - column);
           run.stream_columns({out.data + row * out.stride + column, out.stride}, fresh, packed, from(b, 0, column),
-                             some, inner, count, own_workspace(ceil_div(count, kMatmulPanel) * kMatmulPanel * lanes));
+                             some, inner, count, own_workspace(ceil_div(count, panel) * panel_floats));
         }
       });
     }
@@ -102,20 +105,20 @@ struct Slice {
 
   /// Divides rows among threads, which share panels of all columns.
   void by_rows() const {
-    const auto most = std::max<std::int64_t>(1, kShared / (kMatmulPanel * lanes)) * kMatmulPanel;
+    const auto most = std::max<std::int64_t>(1, kShared / panel_floats) * panel;
     for (std::int64_t column = 0; column < columns; column += most) {
-      const auto some = std::min(most, columns - column), panels = ceil_div(some, kMatmulPanel);
-      float* const packed = shared_workspace(panels * kMatmulPanel * lanes);
+      const auto some = std::min(most, columns - column), panels = ceil_div(some, panel);
+      float* const packed = shared_workspace(panels * panel_floats);
       at::parallel_for(0, panels, 1, [&](std::int64_t begin, std::int64_t end) {
         tiles<T>().pack_columns(from(b, 0, column), some, inner, begin, end, packed);
       });
       constexpr std::int64_t kPiece = 32;  // rows
       at::parallel_for(0, ceil_div(rows, kPiece), 1, [&](std::int64_t begin, std::int64_t end) {
-        const auto last = std::min(rows, end * kPiece), high = kOwn / block_room(lanes) * kMatmulBlock;
+        const auto last = std::min(rows, end * kPiece), high = kOwn / block_floats * block;
         for (auto row = begin * kPiece; row < last; row += high) {
           const auto count = std::min(high, last - row);
           run.stream_rows({out.data + row * out.stride + column, out.stride}, fresh, from(a, row, 0), packed, count,
-                          inner, some, own_workspace(ceil_div(count, kMatmulBlock) * block_room(lanes)));
+                          inner, some, own_workspace(ceil_div(count, block) * block_floats));
         }
       });
     }
@@ -159,7 +162,21 @@ void tiled_matmul(OutputMatrix<float> out, bool fresh, const MatrixView<T>& a, c
 
 void tiled_matmul(OutputMatrix<Bits> out, const MatrixView<Bits>& a, const MatrixView<Bits>& b, std::int64_t rows,
                   std::int64_t inner, std::int64_t columns) {
-  divided(tiles<Bits>().rounded, out, true, a, b, rows, inner, columns);
+  if (inner <= deepest_rounded()) {
+    divided(tiles<Bits>().rounded, out, true, a, b, rows, inner, columns);
+    return;
+  }
+  const at::Tensor sums = at::empty({rows, columns}, at::kFloat);
+  auto* const from = sums.mutable_data_ptr<float>();
+  divided(tiles<Bits>().sum, OutputMatrix<float>{from, columns}, true, a, b, rows, inner, columns);
+  at::parallel_for(0, rows, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row)
+      kernels().attention_bfloat16.narrow(from + row * columns, 1, out.data + row * out.stride, columns);
+  });
+}
+
+std::int64_t deepest_rounded() {
+  return tiles<Bits>().numbers * kMatmulDepth;
 }
 
 template bool has_tiles<float>();

@@ -19,8 +19,12 @@ bool has_tiles();
 template <class T>
 void tiled_matmul(OutputMatrix<float> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
                   std::int64_t rows, std::int64_t inner, std::int64_t columns);
-/// The same, fresh, each sum rounded once. Requires inner <= kMatmulDepth * 2.
+/// The same, fresh, each sum rounded once; through memory for `rows` x `columns` floats if `inner` is above
+/// deepest_rounded().
 void tiled_matmul(OutputMatrix<c10::BFloat16> out, const MatrixView<c10::BFloat16>& a,
                   const MatrixView<c10::BFloat16>& b, std::int64_t rows, std::int64_t inner, std::int64_t columns);
+
+/// The largest inner dimension of bfloat16 operands that a tile sums without leaving registers.
+std::int64_t deepest_rounded();
 
 }  // namespace automodel::ops

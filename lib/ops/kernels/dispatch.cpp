@@ -12,7 +12,9 @@ MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 }
 namespace avx2 {
 Kernels table(const char* name);
-}
+MatmulKernels<float> float_matmuls();
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
+}  // namespace avx2
 namespace generic {
 Kernels table(const char* name);
 }
@@ -26,7 +28,12 @@ const Kernels& kernels() {
       if (processor().bfloat16 != BFloat16Unit::kNone) table.matmul_bfloat16 = avx512_bfloat16::bfloat16_matmuls();
       return table;
     }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table("avx2");
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+      auto table = avx2::table("avx2");
+      table.matmul_float = avx2::float_matmuls();
+      table.matmul_bfloat16 = avx2::bfloat16_matmuls();
+      return table;
+    }
     return generic::table("generic");
   }();
   return chosen;

@@ -128,13 +128,9 @@ struct MatrixView {
   std::int64_t stride;
   bool transposed = false;
 };
-/// GEMMs are made of tiles of at most kMatmulBlock rows and kMatmulPanel columns that add up at most kMatmulDepth lanes
-/// of the inner dimension. A lane holds 32 bits: `numbers` elements.
-inline constexpr std::int64_t kMatmulBlock = 14, kMatmulPanel = 32, kMatmulDepth = 1024;
-/// Floats between packed blocks of n lanes: the stores of the last line write 16.
-inline constexpr std::int64_t block_room(std::int64_t n) {
-  return (kMatmulBlock * n + 31) / 16 * 16;
-}
+/// GEMMs are made of tiles of at most `block` rows and `panel` columns that add up at most kMatmulDepth lanes of the
+/// inner dimension. A lane holds 32 bits: `numbers` elements.
+inline constexpr std::int64_t kMatmulDepth = 1024;
 /// Packs blocks of rows, or panels of columns, `from` to `to` - 1 of x, which has `size` rows or columns. `out` is
 /// where the first one goes, aligned to 64 bytes.
 template <class T>
@@ -150,10 +146,12 @@ struct TiledMatmul {
   void (*stream_rows)(OutputMatrix<Out> out, bool fresh, const MatrixView<T>& a, const float* b, std::int64_t rows,
                       std::int64_t inner, std::int64_t columns, float* buffer) = nullptr;
 };
-/// Null where a library's GEMM is at least as good.
+/// Null where there are none for this processor.
 template <class T>
 struct MatmulKernels {
-  std::int64_t numbers = 1;
+  std::int64_t numbers = 1, block = 1, panel = 1;
+  /// Floats between packed blocks of `lanes` lanes.
+  std::int64_t (*room)(std::int64_t lanes) = nullptr;
   PackMatrix<T> pack_rows = nullptr, pack_columns = nullptr;
   TiledMatmul<T, float> sum = {};
   TiledMatmul<T, T> rounded = {};

@@ -1,39 +1,77 @@
-// bfloat16 GEMM for AVX512-BF16, whose dot-matmul instruction multiplies pairs and accumulates both products.
+// bfloat16 GEMM by tiles: AVX512-BF16's instruction multiplies pairs and accumulates both products; without it numbers
+// are widened to floats while they are packed.
+#include <bit>
 #include <cstdint>
 
 #include <immintrin.h>
 
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/matmul_tiles.h"
+#include "ops/kernels/rounding.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
-struct Pair {
+#ifdef __AVX512BF16__
+
+struct Lane {
   using Number = c10::BFloat16;
   static constexpr std::int64_t kNumbers = 2;
-  static __m512 multiply_add(__m512 a, __m512 b, __m512 sums) {
+  static Floats multiply_add(Floats a, Floats b, Floats sums) {
     return _mm512_dpbf16_ps(sums, (__m512bh)a, (__m512bh)b);
   }
-  static __m512 load(const Number* x, std::int64_t count) {
+  static Floats load(const Number* x, std::int64_t count) {
     const auto there = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1U;
     return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, x));
   }
-  static __m512 load_strided(const Number* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
-    const auto there = lanes(columns);
+  static Floats load_strided(const Number* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+    const auto there = lanes(columns).mask;
     const auto first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x));
     if (rows < 2) return _mm512_castsi512_ps(first);
     const auto second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + stride));
     return _mm512_castsi512_ps(_mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
   }
-  static __m256i rounded(__m512 sums) { return (__m256i)_mm512_cvtneps_pbh(sums); }
+  static void store_rounded(Number* to, Lanes there, Floats sums) {
+    _mm256_mask_storeu_epi16(to, there.mask, (__m256i)_mm512_cvtneps_pbh(sums));
+  }
 };
+
+#else
+
+struct Lane {
+  using Number = c10::BFloat16;
+  static constexpr std::int64_t kNumbers = 1;
+  static Floats multiply_add(Floats a, Floats b, Floats sums) { return add_product(sums, a, b); }
+  static Floats load(const Number* x, std::int64_t count) { return load_strided(x, 0, 1, count); }
+  /// Vectors are read whole where `rows` rows hold that much, because there is no masked load of 16 bits.
+  static Floats load_strided(const Number* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+    if (columns >= kLanes || (rows - 1) * stride + columns >= kLanes) return widened(x);
+    Number some[kLanes] = {};  // NOLINT(modernize-avoid-c-arrays)
+    for (std::int64_t i = 0; i < columns; ++i) some[i] = x[i];
+    return widened(some);
+  }
+  static void store_rounded(Number* to, Lanes there, Floats sums) {
+    float wide[kLanes];     // NOLINT(modernize-avoid-c-arrays)
+    Number narrow[kLanes];  // NOLINT(modernize-avoid-c-arrays)
+    store(wide, sums);
+    for (std::int64_t i = 0; i < kLanes; ++i) narrow[i] = rounded<Number>(wide[i]);
+    std::copy_n(narrow, there.count, to);
+  }
+
+ private:
+  static Floats widened(const Number* x) {
+    const auto bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  }
+};
+
+#endif
 
 }  // namespace
 
 MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 MatmulKernels<c10::BFloat16> bfloat16_matmuls() {
-  return matmuls<Pair>();
+  return matmuls<Lane>();
 }
 
 }  // namespace automodel::ops::AUTOMODEL_ISA

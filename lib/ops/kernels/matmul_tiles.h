@@ -1,17 +1,18 @@
-// GEMM with float accumulation for AVX-512. A tile of at most 14 x 32 sums stays in registers over up to kDepth lanes
-// of the inner dimension; a deeper one is cut into nearly equal parts, added to `out` one after the other. So the order
-// of additions depends on the inner dimension alone, not on how rows and columns are divided. Operands are packed into
-// 32-bit lanes: one float, or two bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is
-// decided in tiled_matmul.cpp.
+// GEMM with float accumulation, for vectors of 16 or 8 floats (vectors.h). A tile of at most kBlock x kPanel sums,
+// which fill the registers, stays there over up to kMatmulDepth lanes of the inner dimension; a deeper one is cut into
+// nearly equal parts, added to `out` one after the other. So the order of additions depends on the inner dimension
+// alone, not on how rows and columns are divided. Operands are packed into 32-bit lanes: one number as a float, or two
+// bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is decided in tiled_matmul.cpp.
 //
 // A class `Lane` defines the contents of a lane (matmul_float.cpp, matmul_bfloat16.cpp):
 //   Number, kNumbers             the element type, and how many are in a lane
 //   multiply_add(a, b, sums)     sums + a b
-//   load(x, count)               16 lanes from `count` contiguous numbers, zero-padded
+//   load(x, count)               a vector of lanes from `count` contiguous numbers, zero-padded
 //   load_strided(x, stride, rows, columns)
-//                                one lane for each of `columns` columns (at most 16), holding the first kNumbers of the
-//                                rows x, x + stride, ...; `rows` of them exist
-//   rounded(sums)                16 sums rounded to 16-bit numbers
+//                                one lane for each of `columns` columns (at most kLanes), holding the first kNumbers of
+//                                the rows x, x + stride, ...; `rows` of them exist
+//   store_rounded(to, there, sums)
+//                                the sums `there`, rounded to Number
 #pragma once
 
 #include <algorithm>
@@ -23,93 +24,58 @@
 #include <immintrin.h>
 
 #include "ops/kernels/kernels.h"
+#include "ops/kernels/vectors.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
-constexpr std::int64_t kLanes = 16, kBlock = kMatmulBlock, kPanel = kMatmulPanel, kDepth = kMatmulDepth;
-static_assert(kPanel == 2 * kLanes);
+/// Sums fill the registers: 28 of 32, or 12 of 16, beside two vectors of the panel and one number of the block.
+constexpr std::int64_t kBlock = kLanes == 16 ? 14 : 6, kPanel = 2 * kLanes;
 /// Size, in floats, of the part of the shared operand that a core keeps in its L2 cache while it streams the other
-/// operand past it.
-constexpr std::int64_t kHeld = 128 * 1024;
-
-inline __mmask16 lanes(std::int64_t count) {
-  return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1U << count) - 1U);
-}
+/// operand past it. Processors without AVX-512 have smaller ones: 256 or 512 KiB.
+constexpr std::int64_t kHeld = (kLanes == 16 ? 128 : 32) * 1024;
+/// A cache line, in floats and in bytes.
+constexpr std::int64_t kLineFloats = 16, kLine = 64;
 
 template <class Lane>
 using NumberOf = typename Lane::Number;
 template <class Lane>
 using MatrixOf = MatrixView<NumberOf<Lane>>;
 
-using Square = __m512[16];  // NOLINT(modernize-avoid-c-arrays): std::array takes the type without its attributes
-
-/// Transposes 16 x 16 lanes in place, by shuffles of 32-bit, 64-bit, then 128-bit elements.
-__attribute__((always_inline)) inline void transpose(Square& x) {
-  Square t;
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (std::size_t i = 0; i < 16; i += 4) {
-    const auto a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
-    const auto c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
-    x[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-    x[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-    x[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-    x[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  }
-#pragma GCC unroll 4
-  for (std::size_t i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (std::size_t i = 0; i < 4; ++i) {
-    x[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-    x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    x[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-    x[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-  }
-}
-
 template <class Lane>
 std::int64_t lanes_for(std::int64_t numbers) {
   return (numbers + Lane::kNumbers - 1) / Lane::kNumbers;
 }
 
-/// Packs rows of x, transposing: out[i * step + r] = lane i of row r, for `rows` (at most 16) rows of `inner` numbers.
-/// Every store writes 16 lanes, so that zeros fill each packed line up to there, also past the end of the last line.
+/// Packs rows of x, transposing: out[i * step + r] = lane i of row r, for `rows` (1 to kLanes) rows of `inner` numbers.
+/// Every store writes kLanes lanes: those beyond `rows`, which no sum that is stored reads, repeat the last row (a
+/// branch for each of them would have the compiler copy all of this several times).
 template <class Lane>
 void pack_transposed(const NumberOf<Lane>* x, std::int64_t stride, std::int64_t rows, std::int64_t inner, float* out,
                      std::int64_t step) {
-  for (std::int64_t i = 0, n = lanes_for<Lane>(inner); i < n; i += kLanes) {
+  for (std::int64_t i = 0, n = lanes_for<Lane>(inner); i < n; i += kLanes, out += kLanes * step) {
     const auto left = inner - i * Lane::kNumbers;
     Square square;
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < 16; ++r) {
-      const auto row = static_cast<std::int64_t>(r);
-      square[r] = row < rows ? Lane::load(x + row * stride + i * Lane::kNumbers, left) : _mm512_setzero_ps();
-    }
+    for (std::int64_t r = 0; r < kLanes; ++r)
+      square[r] = Lane::load(x + std::min(r, rows - 1) * stride + i * Lane::kNumbers, left);
     transpose(square);
-    const auto count = static_cast<std::size_t>(std::min(kLanes, n - i));
+    if (n - i >= kLanes) {
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < 16; ++r, out += step)
-      if (r < count) _mm512_storeu_ps(out, square[r]);
+      for (std::int64_t r = 0; r < kLanes; ++r) store(out + r * step, square[r]);
+    } else {
+      for (std::int64_t r = 0; r < n - i; ++r) store(out + r * step, square[r]);
+    }
   }
 }
 
-/// Packs columns of x: out[i * step + r] = lane i of column r, for `columns` columns of `inner` numbers; zero-padded as
-/// above.
+/// Packs columns of x: out[i * step + r] = lane i of column r, for `columns` columns of `inner` numbers; every store
+/// writes kLanes lanes.
 template <class Lane>
 void pack_direct(const NumberOf<Lane>* x, std::int64_t stride, std::int64_t columns, std::int64_t inner, float* out,
                  std::int64_t step) {
   for (std::int64_t i = 0; i < inner; i += Lane::kNumbers, x += Lane::kNumbers * stride, out += step)
-    _mm512_storeu_ps(out, Lane::load_strided(x, stride, inner - i, columns));
+    store(out, Lane::load_strided(x, stride, inner - i, columns));
 }
 
 /// Packs `count` rows of a matrix, from `first` on, into a block for tiles.
@@ -125,11 +91,13 @@ void pack_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, 
 template <class Lane>
 void pack_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
   for (std::int64_t half = 0; half < kPanel; half += kLanes)
-    if (b.transposed)
-      pack_transposed<Lane>(b.data + (first + half) * b.stride, b.stride, std::min(kLanes, count - half), inner,
+    if (b.transposed) {
+      const auto begin = std::min(half, count - 1);
+      pack_transposed<Lane>(b.data + (first + begin) * b.stride, b.stride, std::min(kLanes, count - begin), inner,
                             out + half, kPanel);
-    else
+    } else {
       pack_direct<Lane>(b.data + first + half, b.stride, count - half, inner, out + half, kPanel);
+    }
 }
 
 /// Prefetch cursor over what comes next: every 8 steps, a tile prefetches the cache lines at `first` and `first +
@@ -148,14 +116,16 @@ struct Tile {
   Ahead ahead;
 };
 
-/// Stores (`fresh`) or adds the sums of 16 columns, those selected by the mask `there`.
-inline void put(float* to, __mmask16 there, bool fresh, __m512 sums) {
-  if (!fresh) sums = _mm512_add_ps(sums, _mm512_maskz_loadu_ps(there, to));
-  _mm512_mask_storeu_ps(to, there, sums);
+/// Stores (`fresh`) or adds the sums of the columns `there`, or rounds them.
+template <class Lane>
+inline void put(float* to, Lanes there, bool fresh, Floats sums) {
+  if (!fresh) sums += load(to, there);
+  store(to, there, sums);
 }
 template <class Lane>
-void put_rounded(NumberOf<Lane>* to, __mmask16 there, __m512 sums) {
-  _mm256_mask_storeu_epi16(to, there, Lane::rounded(sums));
+inline void put(NumberOf<Lane>* to, Lanes there, bool /*fresh*/,
+                Floats sums) requires(!std::is_same_v<NumberOf<Lane>, float>) {
+  Lane::store_rounded(to, there, sums);
 }
 
 /// Micro-kernel: a is a packed block [n, kRows], b a packed panel [n, kPanel].
@@ -167,14 +137,14 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
     _mm_prefetch(line, _MM_HINT_T0);
     if (sizeof(Out) == sizeof(float)) _mm_prefetch(line + kLanes, _MM_HINT_T0);
   }
-  __m512 left[kRows], right[kRows];
+  Floats left[kRows], right[kRows];
 #pragma GCC unroll 14
-  for (int r = 0; r < kRows; ++r) left[r] = right[r] = _mm512_setzero_ps();
+  for (int r = 0; r < kRows; ++r) left[r] = right[r] = zeros();
   const auto step = [&](const float* rows, const float* columns) __attribute__((always_inline)) {
-    const auto first = _mm512_load_ps(columns), second = _mm512_load_ps(columns + kLanes);
+    const auto first = load(columns), second = load(columns + kLanes);
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r) {
-      const auto x = _mm512_set1_ps(rows[r]);
+      const auto x = broadcast(rows[r]);
       left[r] = Lane::multiply_add(x, first, left[r]);
       right[r] = Lane::multiply_add(x, second, right[r]);
     }
@@ -193,13 +163,8 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
   line = at.out;
 #pragma GCC unroll 14
   for (int r = 0; r < kRows; ++r, line += at.stride) {
-    if constexpr (std::is_same_v<Out, float>) {
-      put(line, first, at.fresh, left[r]);
-      put(line + kLanes, second, at.fresh, right[r]);
-    } else {
-      put_rounded<Lane>(line, first, left[r]);
-      put_rounded<Lane>(line + kLanes, second, right[r]);
-    }
+    put<Lane>(line, first, at.fresh, left[r]);
+    put<Lane>(line + kLanes, second, at.fresh, right[r]);
   }
 }
 
@@ -235,15 +200,19 @@ inline Ahead nowhere(const float* somewhere) {
   return {reinterpret_cast<const char*>(somewhere)};
 }
 
-/// What the tile of row block `i` prefetches of the panel from column `first` on, before it is packed: the first 8
-/// blocks together cover all of it.
+/// Row blocks whose tiles together prefetch a panel.
+constexpr std::int64_t kPanelTiles = kPanel / 4;
+
+/// What the tile of row block `i` prefetches of the panel from column `first` on, before it is packed: the first
+/// kPanelTiles blocks together cover all of it.
 template <class Lane>
 Ahead ahead_of_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t i) {
-  constexpr std::int64_t kSize = sizeof(NumberOf<Lane>), kLine = kLanes * Lane::kNumbers * kSize;
+  constexpr std::int64_t kSize = sizeof(NumberOf<Lane>);
   const auto row = b.stride * kSize;
   const auto* data = reinterpret_cast<const char*>(b.data);
   if (b.transposed) return {data + (first + 4 * i) * row, kLine, 2 * kLine};
-  return {data + first * kSize + i * Lane::kNumbers * row, Lane::kNumbers == 1 ? kLine : row, 8 * Lane::kNumbers * row};
+  constexpr std::int64_t kRows = 8 * Lane::kNumbers / kPanelTiles;  // of `b` per tile and 8 steps, in two cache lines
+  return {data + first * kSize + i * kRows * row, kRows == 1 ? kLine : row, 8 * Lane::kNumbers * row};
 }
 
 /// What the tile of panel `j` prefetches of the next block of a transposed `a`, `count` columns from `first` on, before
@@ -261,18 +230,22 @@ Ahead ahead_of_block(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t c
 
 /// What the `i`-th tile prefetches of a packed block or panel.
 inline Ahead ahead_of_packed(const float* packed, std::int64_t n, std::int64_t i) {
-  constexpr std::int64_t kLine = 64;
-  return {reinterpret_cast<const char*>(packed + i * (n / 8) * 2 * kLanes), kLine, 2 * kLine};
+  return {reinterpret_cast<const char*>(packed + i * (n / 8) * 2 * kLineFloats), kLine, 2 * kLine};
 }
 
-/// Packs blocks `from` to `to` - 1 of `a`; each gets block_room(n) floats.
+/// Floats between packed blocks of n lanes: the stores of the last line write kLanes.
+inline std::int64_t room(std::int64_t n) {
+  return (kBlock * n + 2 * kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
+/// Packs blocks `from` to `to` - 1 of `a`; each gets room(n) floats.
 template <class Lane>
 void pack_blocks(const MatrixOf<Lane>& a, std::int64_t rows, std::int64_t inner, std::int64_t from, std::int64_t to,
                  float* out) {
   const auto n = lanes_for<Lane>(inner), blocks = parts(rows, kBlock);
   for (auto i = from; i < to; ++i) {
     const auto [first, size] = part(rows, blocks, i);
-    pack_rows<Lane>(a, first, size, inner, out + i * block_room(n));
+    pack_rows<Lane>(a, first, size, inner, out + i * room(n));
   }
 }
 
@@ -299,10 +272,10 @@ void stream_panels(OutputMatrix<Out> out, bool fresh, const float* a, const Matr
       const bool more = j + kPanel < columns;
       for (std::int64_t i = 0; i < count; ++i) {
         const auto [first, size] = part(rows, blocks, begin + i);
-        const auto ahead = !more || i >= 8 ? nowhere(buffer)
-                           : g == 0        ? ahead_of_panel<Lane>(b, j + kPanel, i)
-                                           : ahead_of_packed(panel + kPanel * n, n, i);
-        run_tile<Lane, Out>(size, a + (begin + i) * block_room(n), panel, n,
+        const auto ahead = !more || i >= kPanelTiles ? nowhere(buffer)
+                           : g == 0                  ? ahead_of_panel<Lane>(b, j + kPanel, i)
+                                                     : ahead_of_packed(panel + kPanel * n, n, i);
+        run_tile<Lane, Out>(size, a + (begin + i) * room(n), panel, n,
                             {out.data + first * out.stride + j, out.stride, columns - j, fresh, ahead});
       }
     }
@@ -320,7 +293,7 @@ void stream_blocks(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, c
   for (std::int64_t strip = 0; strip < columns; strip += wide)
     for (std::int64_t i = 0; i < blocks; ++i) {
       const auto [first, size] = part(rows, blocks, i);
-      float* const block = again ? buffer + i * block_room(n) : buffer;
+      float* const block = again ? buffer + i * room(n) : buffer;
       const auto next = i + 1 < blocks ? part(rows, blocks, i + 1) : Part{0, 0};
       if (strip == 0) pack_rows<Lane>(a, first, size, inner, block);
       const auto last = std::min(columns, strip + wide);
@@ -328,7 +301,7 @@ void stream_blocks(OutputMatrix<Out> out, bool fresh, const MatrixOf<Lane>& a, c
         const auto place = (j - strip) / kPanel;
         const auto ahead = next.size == 0 ? nowhere(buffer)
                            : strip == 0   ? ahead_of_block<Lane>(a, next.first, next.size, inner, n, place, buffer)
-                           : place < 4    ? ahead_of_packed(block + block_room(n), n, place)
+                           : place < 4    ? ahead_of_packed(block + room(n), n, place)
                                           : nowhere(buffer);
         run_tile<Lane, Out>(size, block, b + j * n, n,
                             {out.data + first * out.stride + j, out.stride, columns - j, fresh, ahead});
@@ -341,6 +314,9 @@ template <class Lane>
 MatmulKernels<NumberOf<Lane>> matmuls() {
   using T = NumberOf<Lane>;
   return {.numbers = Lane::kNumbers,
+          .block = kBlock,
+          .panel = kPanel,
+          .room = room,
           .pack_rows = pack_blocks<Lane>,
           .pack_columns = pack_panels<Lane>,
           .sum = {stream_panels<Lane, float>, stream_blocks<Lane, float>},
