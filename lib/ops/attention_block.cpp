@@ -118,10 +118,10 @@ AttentionKernel attention_kernel(const at::Tensor& x, const AttentionShape& shap
   const bool fused = narrow || (x.scalar_type() == at::kFloat && shape.heads == shape.groups);
   if (whole && one_width && fused) return AttentionKernel::kPyTorch;
   if (flash_kernels(x) == nullptr) return AttentionKernel::kComposed;
-  // The fused passes treat a right window of `keys` or more as unlimited; blocks for which it would be one, but still
-  // hides keys, cannot use them.
-  const bool ends = options.after < shape.keys - 1;
-  const bool lost = ends && options.after + shape.queries >= 2 * shape.keys;
+  // The fused passes treat a right window of `keys` or more as unlimited, and, beside a left one, an unlimited one as
+  // one of `keys`. Blocks with more queries than keys for which either hides or shows a key too many cannot use them.
+  const bool begins = options.before < shape.queries - 1, ends = options.after < shape.keys - 1;
+  const bool lost = ends ? options.after + shape.queries >= 2 * shape.keys : begins && shape.queries > shape.keys + 1;
   return lost ? AttentionKernel::kComposed : AttentionKernel::kFlash;
 }
 

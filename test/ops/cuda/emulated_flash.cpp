@@ -79,9 +79,11 @@ at::Tensor scores_of(const FlashCall& call, const at::Tensor& q, const at::Tenso
   const auto integers = at::TensorOptions().dtype(at::kLong);
   const auto apart =
       at::arange(keys, integers).unsqueeze(0) - at::arange(queries, integers).unsqueeze(1) - (keys - queries);
-  // As in the real kernels, a window end as large as the number of keys is unlimited, even with more queries than keys.
-  auto hidden = call.left < 0 || call.left >= call.keys ? apart.ne(apart) : apart.lt(-call.left);
-  if (call.right >= 0 && call.right < call.keys) hidden = hidden.logical_or(apart.gt(call.right));
+  // As in the real kernels, a window end as large as the number of keys is unlimited, even with more queries than keys;
+  // but with a left end an unlimited right one becomes that number.
+  const bool begins = call.left >= 0 && call.left < call.keys, ends = call.right >= 0 && call.right < call.keys;
+  auto hidden = begins ? apart.lt(-call.left) : apart.ne(apart);
+  if (begins || ends) hidden = hidden.logical_or(apart.gt(ends ? call.right : call.keys));
   return (at::matmul(q, k.transpose(1, 2)) * call.scale).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
