@@ -27,6 +27,13 @@ __device__ Words philox(std::uint64_t counter, std::uint64_t stream, std::uint64
   return c;
 }
 
+/// The word at `place`. An array that is indexed at run time would be in local memory.
+__device__ std::uint32_t word_of(const Words& words, unsigned place) {
+  const std::uint32_t low = place % 2 == 0 ? words.word[0] : words.word[1];
+  const std::uint32_t high = place % 2 == 0 ? words.word[2] : words.word[3];
+  return place < 2 ? low : high;
+}
+
 template <class T>
 struct Rows {
   const T* x;
@@ -59,7 +66,8 @@ __global__ void drop(Rows<T> in) {
         known = element / 4;
         words = philox(known, in.stream, in.seed);
       }
-      const float uniform = static_cast<float>(words.word[element % 4] >> 8) * 5.9604644775390625e-8F;
+      const float uniform =
+          static_cast<float>(word_of(words, static_cast<unsigned>(element % 4)) >> 8) * 5.9604644775390625e-8F;
       factor = uniform >= in.share ? in.kept : Compute<T>(0);
     }
     const std::int64_t at = row * in.columns + c;

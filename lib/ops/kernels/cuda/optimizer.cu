@@ -89,16 +89,17 @@ __global__ void adam_pieces(Table<AdamPiece> table, Rates rates) {
 template <class T>
 __global__ void squares_of_pieces(Table<SquaresPiece> table, double* partial) {
   using C = Compute<T>;
+  constexpr int kWide = 16 / sizeof(T);
   const int index = piece_of_block(table);
   const SquaresPiece& piece = table.piece[index];
   const T* x = static_cast<const T*>(piece.x);
   const std::int64_t begin = (blockIdx.x - table.first_block[index]) * kSquaresPerBlock;
   const std::int64_t end = begin + kSquaresPerBlock < piece.count ? begin + kSquaresPerBlock : piece.count;
-  const std::int64_t packed = aligned(x) ? begin + (end - begin) / 4 * 4 : begin;
+  const std::int64_t packed = aligned(x) ? begin + (end - begin) / kWide * kWide : begin;
   C sum = 0;
-  for (std::int64_t at = begin + threadIdx.x * 4; at < packed; at += kThreads * 4) {
-    const auto values = read<4>(x + at);
-    for (int i = 0; i < 4; ++i) sum += widen(values.at[i]) * widen(values.at[i]);
+  for (std::int64_t at = begin + threadIdx.x * kWide; at < packed; at += kThreads * kWide) {
+    const auto values = read<kWide>(x + at);
+    for (int i = 0; i < kWide; ++i) sum += widen(values.at[i]) * widen(values.at[i]);
   }
   for (std::int64_t at = packed + threadIdx.x; at < end; at += kThreads) sum += widen(x[at]) * widen(x[at]);
   const double total = block_sum(static_cast<double>(sum));
