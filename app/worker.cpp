@@ -26,6 +26,7 @@
 #include "comm/world.h"
 #include "config/recipe.h"
 #include "cuda_half/cuda_half.h"
+#include "cuda_half/nvrtc.h"
 #include "metrics/event_stream.h"
 #include "metrics/jsonl.h"
 #include "metrics/watcher.h"
@@ -76,6 +77,7 @@ int load_cuda_half_alone() {
     return static_cast<int>(ExitCode::kEnvironment);
   }
   std::puts(cuda_half_versions().c_str());
+  if (const auto problem = kernel_compiler_problem(); !problem.empty()) std::puts(problem.c_str());
   return 0;
 }
 

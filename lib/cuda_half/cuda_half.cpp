@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +20,7 @@
 #include "base/error.h"
 #include "base/nvidia_driver.h"
 #include "cuda_half/module/module.h"
+#include "cuda_half/nvrtc.h"
 #include "cuda_half/stamp.h"
 
 namespace automodel {
@@ -44,10 +46,10 @@ std::string stamp_of(const fs::path& file) {
   return at == std::string::npos ? "" : std::string(bytes.c_str() + at + mark.size());
 }
 
-/// The folder of this process's LibTorch.
-fs::path libtorch_folder() {
+/// The folder from which this process has loaded a library; empty if it has not.
+fs::path folder_of_loaded(const char* name) {
   fs::path out;
-  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
   link_map* map = nullptr;
   if (library != nullptr && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr)
     out = fs::path(map->l_name).parent_path();
@@ -80,18 +82,20 @@ Loaded load() {
     return lacking(fmt::format("the program's CUDA half is not installed; looked for {}", looked),
                    "build it: cmake --preset cuda (docs/gpu.md); device: cpu does without");
   }
+  // The stamp includes the compiler's version. A check on a GPU machine may compile the half with another one.
   const auto stamp = stamp_of(file);
-  if (stamp != AUTOMODEL_CUDA_HALF_STAMP)
+  if (stamp != AUTOMODEL_CUDA_HALF_STAMP && std::getenv("AUTOMODEL_CUDA_ANY_BUILD") == nullptr)
     return lacking(fmt::format("'{}' belongs to another build of this program ({}, not {})", file.native(),
                                stamp.empty() ? "no stamp" : stamp, AUTOMODEL_CUDA_HALF_STAMP),
                    "build or install the program and its CUDA half together");
   // LibTorch's CUDA library comes first, because its run path locates NCCL, cuBLAS and cuDNN.
-  const auto libtorch = libtorch_folder() / "libtorch_cuda.so";
+  const auto libtorch = folder_of_loaded("libtorch_cpu.so") / "libtorch_cuda.so";
   if (!fs::exists(libtorch, error))
     return lacking(
         fmt::format("LibTorch in '{}' is the CPU build: it has no libtorch_cuda.so", libtorch.parent_path().native()),
         "pip install torch from PyPI, whose wheels have CUDA");
   if (dlopen(libtorch.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) return not_loaded("LibTorch's CUDA half");
+  open_nvrtc(folder_of_loaded("libcudart.so.13"));
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) return not_loaded(fmt::format("'{}'", file.native()));
   using Entry = const CudaHalf* (*)();

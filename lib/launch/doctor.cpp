@@ -100,7 +100,7 @@ Finding check_driver() {
   return {"driver", Health::kGood, line, ""};
 }
 
-/// The worker opens its CUDA half and reports what it contains, or what is missing.
+/// The worker opens its CUDA half, compiles a kernel, and reports what it contains, or what is missing.
 Finding check_cuda_half() {
   const auto file = find_cuda_plugin(fs::path(worker_path()).parent_path());
   const auto harm = has_nvidia_driver() ? Health::kBad : Health::kWarning;  // without a driver it would be of no use
@@ -108,9 +108,13 @@ Finding check_cuda_half() {
     return {"cuda", Health::kWarning, fmt::format("no {} beside the program: it computes on the CPU", kCudaPlugin),
             has_nvidia_driver() ? "cmake --preset cuda builds it (docs/gpu.md)" : ""};
   const auto output = run(shell_quoted(worker_path()) + " --load-cuda-half");
-  if (output.code == 0)
-    return {"cuda", Health::kGood, fmt::format("{} loads: {}", file.native(), first_line(output.text)), ""};
-  return told("cuda", harm, output.text);
+  if (output.code != 0) return told("cuda", harm, output.text);
+  const auto versions = first_line(output.text), rest = output.text.substr(versions.size());
+  const auto loads = fmt::format("{} loads: {}", file.native(), versions);
+  if (rest.size() <= 1) return {"cuda", Health::kGood, loads + "; NVRTC compiles kernels", ""};
+  return {"cuda", Health::kWarning, fmt::format("{}; {}", loads, first_line(rest.substr(1))),
+          "cuDNN compiles its attention at run time; without it flash attention is used: pip install the "
+          "nvidia-cuda-nvrtc of this CUDA, or set LD_LIBRARY_PATH to its folder"};
 }
 
 Finding check_network() {

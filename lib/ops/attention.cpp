@@ -1,13 +1,18 @@
 #include "ops/attention.h"
 
+#include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/attention_block.h"
 #include "ops/graph.h"
 #include "ops/rope.h"
@@ -141,11 +146,32 @@ at::Tensor rotated_in_place(const at::Tensor& qkv, const JoinedHeads& layout) {
   return out;
 }
 
+/// Calls `attend`. If cuDNN, which PyTorch prefers on Hopper, cannot make a kernel, turns it off for the rest of the
+/// process, with a warning, and calls again.
+template <class Attend>
+at::Tensor without_cudnn_if_it_refuses(const Attend& attend) {
+  auto& context = at::globalContext();
+  try {
+    return attend();
+  } catch (const c10::Error& error) {
+    const std::string_view said = error.what_without_backtrace();
+    if (!context.userEnabledCuDNNSDP() || said.find("cuDNN") == std::string_view::npos) throw;
+    context.setSDPUseCuDNN(false);
+    log::warning(
+        fmt::format("cuDNN cannot compute attention, and flash attention is used instead: {}; 'automodel "
+                    "doctor' says whether its kernels can be compiled",
+                    said.substr(0, said.find('\n'))));
+  }
+  return attend();
+}
+
 at::Tensor pytorch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const AttentionOptions& options) {
-  return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), std::nullopt, 0.0,
-                                          options.causal, options.scale, q.size(2) != k.size(2))
-      .transpose(1, 2);
+  return without_cudnn_if_it_refuses([&] {
+    return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), std::nullopt, 0.0,
+                                            options.causal, options.scale, q.size(2) != k.size(2))
+        .transpose(1, 2);
+  });
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_R
 ENVIRONMENT.pop("AUTOMODEL_CUDA_PLUGIN", None)
 
 
-def run(words, folder, plugin=None):
-    environment = {**ENVIRONMENT, **({"AUTOMODEL_CUDA_PLUGIN": str(plugin)} if plugin else {})}
+def run(words, folder, plugin=None, **more):
+    environment = {**ENVIRONMENT, **({"AUTOMODEL_CUDA_PLUGIN": str(plugin)} if plugin else {}), **more}
     return subprocess.run([str(word) for word in words], cwd=folder, env=environment, text=True, capture_output=True, timeout=240)
 
 
@@ -68,6 +68,11 @@ class Lacking(Case):
         self.refused(FAKES / "other-build.so", "belongs to another build of this program (0000000000000000, not ")
         (self.folder / "text.so").write_text("no program")
         self.refused(self.folder / "text.so", "belongs to another build of this program (no stamp, not ")
+
+    def test_another_build_is_taken_if_asked(self):
+        done = run([BIN / "automodel-worker", "--load-cuda-half"], self.folder, FAKES / "other-build.so", AUTOMODEL_CUDA_ANY_BUILD="1")
+        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)  # it has nothing but its stamp
+        self.assertNotIn("another build", done.stderr)
 
     def test_a_library_is_missing(self):
         said = self.refused(FAKES / "needs-missing.so")
@@ -116,7 +121,7 @@ class Loaded(Case):
 
     def test_doctor(self):
         done = run([BIN / "automodel", "doctor"], self.folder, PLUGIN)
-        self.assertRegex(done.stdout, r"loads: CUDA 1\d\.\d, NCCL 2\.\d+")
+        self.assertRegex(done.stdout, r"loads: CUDA 1\d\.\d, NCCL 2\.\d+.*; NVRTC compiles kernels")
 
     def test_boundary(self):
         program = PLUGIN.parent.parent / "test/cuda_half_boundary"

@@ -3,9 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +21,9 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
+#include <torch/library.h>
 
+#include "base/log.h"
 #include "base/score_chunk.h"
 #include "ops/against_autograd.h"
 #include "ops/attention_block.h"
@@ -229,6 +237,33 @@ TEST_CASE("windows with more queries than keys see what they should", "[device]"
           const auto out = attention_block(q, k, v, {.scale = 0.3, .before = before, .after = after}).out;
           CHECK(distance(out.select(2, 0).masked_fill(~some, 0), expected) < rounding(at::kBFloat16));
         }
+}
+
+TEST_CASE("attention that cuDNN refuses is computed by another kernel, with one warning", "[device]") {
+  // On a CPU PyTorch's attention has no such choice, so one that fails like cuDNN's takes its place.
+  using Masks = std::optional<at::Tensor>;
+  const auto refuses = +[](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& mask,
+                           double dropout, bool causal, std::optional<double> scale, bool shared) {
+    TORCH_CHECK(!at::globalContext().userEnabledCuDNNSDP(),
+                "cuDNN Frontend error: [cudnn_frontend] Error: No valid execution plans built.");
+    return std::get<0>(
+        at::_scaled_dot_product_attention_math(q, k, v, mask, dropout, causal, std::nullopt, scale, shared));
+  };
+  std::vector<std::string> warnings;
+  log::set_listener([&warnings](std::string_view text) { warnings.emplace_back(text); });
+  {
+    torch::Library cpu(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+    torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
+    cpu.impl("scaled_dot_product_attention", refuses);
+    autograd.impl("scaled_dot_product_attention", refuses);
+    check({.groups = 4}, at::kFloat);
+    check({.groups = 4}, at::kFloat);
+  }
+  log::set_listener({});
+  at::globalContext().setSDPUseCuDNN(true);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("flash attention is used instead: cuDNN Frontend error: [cudnn_frontend] Error: No valid") !=
+        std::string::npos);
 }
 
 TEST_CASE("forward and backward passes never hold more attention scores than one chunk", "[device]") {
