@@ -38,6 +38,7 @@ struct Traffic {
   bool collectives = true;
   bool all_to_all = true;  ///< part of the collectives
   bool messages = true;    ///< exchange()
+  bool ring = false;       ///< only between neighbouring positions, of which the last and the first are two
   bool any() const { return collectives || messages; }
 };
 inline constexpr Traffic kHostTensors = {false, false, false};

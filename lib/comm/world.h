@@ -92,8 +92,9 @@ class World {
   /// End after a failure, callable from any thread: ends the whole job with this exit code. The first line of `text` is
   /// the cause; the job's last line on standard error is `rank R: CAUSE`, preceded by the whole text if it has more
   /// lines. If several ranks fail at about the same time, only the first of them reports. R is `culprit`, the rank at
-  /// fault.
-  [[noreturn]] virtual void abort(ExitCode code, const std::string& text, int culprit) = 0;
+  /// fault. `before_end` is called once the report is printed, or left to another rank.
+  [[noreturn]] virtual void abort(ExitCode code, const std::string& text, int culprit,
+                                  const std::function<void()>& before_end = {}) = 0;
 
  protected:
   struct Place {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimate/state_bytes.h"
+#include "plan/communicators.h"
 #include "plan/costs.h"
 #include "plan/model_names.h"
 #include "plan/training_plan.h"
@@ -75,16 +76,17 @@ class RankWalk {
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
-      shares.buffers = messages();
+      shares.buffers = messages() + nccl_buffers();
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
     evaluation.weights += gathered(false) + unpacked();
     evaluation.gradients = between_steps();
     add_evaluation(evaluation);
-    evaluation.buffers = messages();
+    evaluation.buffers = messages() + nccl_buffers();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
+    checkpoint.buffers = nccl_buffers();
     // The memory of captured microbatches is theirs between steps as well.
     if (plan_.execution.capture.captured)
       for (const auto phase : {Phase::kEvaluation, Phase::kCheckpoint}) {
@@ -285,6 +287,22 @@ class RankWalk {
     if (!plan_.pipelined) return ids;
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
     return ids + (live.receive_buffers + 1) * message();
+  }
+  /// NCCL's receive buffers of messages and all-to-alls: for each sender, 9.4 MB (NCCL 2.28) per CTA, of which
+  /// communicators for messages have 8, and others up to 32. Those of other collectives are not known.
+  double nccl_buffers() const {
+    if (!plan_.cuda || bytes_.lean || plan_.communication.backend == config::Backend::kMpi) return 0;
+    constexpr double kPerCta = 9.4e6, kMessageCtas = 8, kMostCtas = 32;
+    const auto here = members_of(plan_, plan::Channel::kPipeline, 0)[static_cast<std::size_t>(rank_)];
+    double out = 0;
+    for (const auto& row : plan::channels()) {
+      const auto traffic = traffic_of(plan_, row.channel);
+      if (!traffic.messages && !traffic.all_to_all) continue;
+      const auto others = std::max(1.0, static_cast<double>(members_of(plan_, row.channel, here).size())) - 1;
+      if (traffic.messages) out += kPerCta * kMessageCtas * (traffic.ring ? std::min(2.0, others) : others);
+      if (traffic.all_to_all) out += kPerCta * kMostCtas * others;
+    }
+    return out;
   }
   /// Layers and head need their working memory one after the other.
   void add_evaluation(MemoryShares& shares) const {

@@ -1,6 +1,8 @@
 #include "plan/communicators.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "plan/training_plan.h"
 
@@ -103,12 +105,29 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
   return {};
 }
 
+namespace {
+
+/// Whether consecutive stages are on neighbouring ranks: true unless a schedule from a file places them otherwise.
+bool stages_form_ring(const PipelinePlan& pipeline) {
+  const auto& stages = pipeline.stages;
+  const int ranks = 1 + std::ranges::max(stages, {}, &StagePlan::pp_rank).pp_rank;
+  for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
+    const int apart = std::abs(stages[i + 1].pp_rank - stages[i].pp_rank);
+    if (apart > 1 && apart < ranks - 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel) {
   // A matrix optimizer needs whole matrices, so shards are sent to the rank that updates the matrix.
   const bool matrices = plan.optimizer.takes_matrices();
   switch (channel) {
-    case Channel::kPipeline: return {.collectives = false, .messages = true};
-    case Channel::kContextKeys: return {.collectives = plan.context.gather, .messages = !plan.context.gather};
+    case Channel::kPipeline:
+      return {.collectives = false, .messages = true, .ring = plan.pipeline && stages_form_ring(*plan.pipeline)};
+    case Channel::kContextKeys:
+      return {.collectives = plan.context.gather, .messages = !plan.context.gather, .ring = !plan.context.gather};
     case Channel::kTensor: return {.all_to_all = matrices, .messages = plan.tensor.overlap.by_shares()};
     case Channel::kContextHeads:
     case Channel::kExperts: return {.all_to_all = true};

@@ -42,6 +42,7 @@ struct ChannelTraffic {
   bool collectives = true;
   bool all_to_all = false;  ///< the collectives include all-to-all
   bool messages = false;    ///< point-to-point
+  bool ring = false;        ///< only between neighbouring positions, of which the last and the first are two
 };
 ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel);
 /// All groups of the channel with more than one rank, ordered by first rank.

@@ -121,7 +121,8 @@ void Runtime::make_groups() {
                            : world_.group(members, std::string(plan::name_of(channel)),
                                           {.collectives = traffic.collectives,
                                            .all_to_all = traffic.all_to_all,
-                                           .messages = traffic.messages});
+                                           .messages = traffic.messages,
+                                           .ring = traffic.ring});
   };
   groups_.pipeline = group(plan::Channel::kPipeline);
   groups_.tensor = group(plan::Channel::kTensor);

@@ -92,6 +92,12 @@ std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe&
     // that initialises it, which counting devices is.
     set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
     set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+    // Otherwise NCCL connects a collective's peers inside the first one of each algorithm, on the host, where neither
+    // the proof of the order of messages nor the watch's deadline is about it.
+    set_default("NCCL_RUNTIME_CONNECT", "0");
+    // Lengths that change fragment memory of fixed segments. The pool of CUDA graphs keeps its segments anyway.
+    if (!recipe.model_parallel->enable_cuda_graph() && std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr)
+      set_default("PYTORCH_ALLOC_CONF", "expandable_segments:True");
   }
   if (asked) require_cuda_half();
   const auto lack = looks ? load_cuda_half() : std::nullopt;

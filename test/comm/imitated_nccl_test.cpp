@@ -1,4 +1,5 @@
 // lib/comm/nccl on imitated GPUs, which reveal its synchronization mistakes.
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -69,6 +70,19 @@ TEST_CASE("polling an operation leaves no CUDA error behind for the next kernel 
                                work->wait();
                              }
                              AUTOMODEL_CHECK(waited > 0, "every operation was over at once");
+                           },
+                           {.most_delay = kSlow});
+  CHECK(outcome.text == "");
+}
+
+TEST_CASE("leaving a group with an operation in flight leaves no CUDA error behind", "[nccl]") {
+  const auto outcome = run(2,
+                           [](World& world) {
+                             auto group = everyone(world);
+                             const auto sum = of(1);
+                             static_cast<void>(group->all_reduce(sum, comm::ReduceOp::kSum));
+                             group.reset();  // waits for it
+                             AUTOMODEL_CHECK(cudaGetLastError() == cudaSuccess, "the wait left an error");
                            },
                            {.most_delay = kSlow});
   CHECK(outcome.text == "");
@@ -172,6 +186,7 @@ TEST_CASE("a rank that does not arrive is reported after the deadline, and commu
       2,
       [](World& world) {
         const auto group = everyone(world);
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();  // the first one waits for the other host
         if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(3'000));
         group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();
         group->barrier()->wait();
@@ -181,6 +196,63 @@ TEST_CASE("a rank that does not arrive is reported after the deadline, and commu
   CHECK(outcome.rank == 0);
   CHECK(outcome.text.find("all_reduce") != std::string::npos);
   CHECK(test::aborted_communicators() > 0);
+  CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("a hang inside a call of NCCL is reported as one, and its communicator is not freed under the call",
+          "[nccl]") {
+  const auto outcome = run(
+      2,
+      [](World& world) {
+        const auto group = everyone(world);
+        if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(1'500));
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();  // waits for the other host
+      },
+      {.longest = milliseconds(5'000)}, milliseconds(500));
+  CHECK(outcome.code == ExitCode::kHang);
+  CHECK(outcome.rank == 0);
+  CHECK(outcome.text.find("all_reduce") != std::string::npos);
+  CHECK(test::gpu_mistake() == "");
+}
+
+TEST_CASE("a rank that waits for its device takes no step after an abort", "[nccl]") {
+  std::atomic<bool> step_taken = false;
+  const auto outcome = run(
+      2,
+      [&step_taken](World& world) {
+        const auto group = everyone(world);
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();
+        if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(3'000));
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();  // the device: an abort ends this, with garbage
+        step_taken = true;
+      },
+      {}, milliseconds(500));
+  CHECK(outcome.code == ExitCode::kHang);
+  CHECK_FALSE(step_taken);
+}
+
+TEST_CASE("messages between neighbours prepare no others, with few CTAs", "[nccl]") {
+  for (const bool ring : {true, false}) {
+    const auto outcome = run(6, [ring](World& world) {
+      const auto group = everyone(world, {.collectives = false, .all_to_all = false, .ring = ring});
+      const int next = (world.rank() + 1) % 6, before = (world.rank() + 5) % 6;
+      const auto got = of(0);
+      group->exchange({{of(world.rank()), next, 0}}, {{got, before, 0}})->wait();
+      AUTOMODEL_CHECK(got.eq(before).all().item<bool>(), "another message than expected");
+      group->exchange({{of(world.rank()), before, 0}}, {{got, next, 0}})->wait();
+      AUTOMODEL_CHECK(got.eq(next).all().item<bool>(), "another message than expected");
+    });
+    CHECK(outcome.text == "");
+    CHECK(test::gpu_mistake() == "");
+    CHECK(test::message_buffers() == 8 * 6 * (ring ? 2 : 5));  // 8 CTAs, 6 receivers, their senders
+  }
+  const auto far = run(4, [](World& world) {
+    const auto group = everyone(world, {.collectives = false, .all_to_all = false, .ring = true});
+    const auto got = of(0);
+    group->exchange({{of(1), (world.rank() + 2) % 4, 0}}, {{got, (world.rank() + 2) % 4, 0}})->wait();
+  });
+  CHECK(far.code == ExitCode::kInternal);
+  CHECK(far.text.find("a message between positions that were not joined") != std::string::npos);
 }
 
 TEST_CASE("a driver that does not answer ends the job", "[nccl]") {
@@ -188,6 +260,7 @@ TEST_CASE("a driver that does not answer ends the job", "[nccl]") {
       2,
       [](World& world) {
         const auto group = everyone(world);
+        group->all_reduce(of(1), comm::ReduceOp::kSum)->wait();  // the first one waits for the other host
         if (world.rank() == 0) {  // an operation is in flight, so that there is an event to query
           const auto work = group->all_reduce(of(1), comm::ReduceOp::kSum);
           test::stall_driver(true);

@@ -202,6 +202,19 @@ TEST_CASE("activations of offloaded layers are in host memory, and some return t
   CHECK(cpu.warnings[0].id == "no-effect");
 }
 
+TEST_CASE("buffers of NCCL for messages and all-to-alls are part of a plan for GPUs", "[plan]") {
+  const auto buffers = [](const std::string& distributed, const std::string& rest = "") {
+    auto text = tiny(distributed, "hardware: {profile: h100}\n" + rest);
+    text.replace(0, std::string("device: cpu").size(), "device: cuda");
+    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady).buffers;
+  };
+  const std::string pipeline = "strategy: ddp, pipeline: {pp_schedule: 1f1b}, pp_size: ",
+                    mpi = "dist_env: {backend: mpi}\n";
+  CHECK(buffers(pipeline + "4") - buffers(pipeline + "4", mpi) == Approx(2 * 8 * 9.4e6));  // two neighbours
+  CHECK(buffers(pipeline + "2") - buffers(pipeline + "2", mpi) == Approx(8 * 9.4e6));
+  CHECK(buffers("strategy: ddp, dp_size: 2") == buffers("strategy: ddp, dp_size: 2", mpi));
+}
+
 TEST_CASE("buffers that checkpoints are written from stay allocated after the first save", "[plan]") {
   const auto steady = [](const std::string& more, std::string_view device) {
     auto text = tiny("strategy: ddp", more);

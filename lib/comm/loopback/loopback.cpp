@@ -130,10 +130,12 @@ class LoopbackWorld : public World {
     job_->show(rank(), nullptr);
   }
 
-  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
+  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit,
+                          const std::function<void()>& before_end) override {
     job_->end({code, culprit, text});
+    if (alone_) std::fputs(for_terminal(last_words(text, culprit), STDERR_FILENO).c_str(), stderr);
+    if (before_end) before_end();
     if (!alone_) throw JobEnded();
-    std::fputs(for_terminal(last_words(text, culprit), STDERR_FILENO).c_str(), stderr);
     std::_Exit(static_cast<int>(code));
   }
 

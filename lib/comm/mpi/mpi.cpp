@@ -112,7 +112,7 @@ class MpiWorld : public World {
     try {
       use_device(options.device, std::move(device_groups));
     } catch (const Error& error) {
-      abort(error.code(), error.what(), rank());
+      abort(error.code(), error.what(), rank(), {});
     }
   }
 
@@ -130,17 +130,20 @@ class MpiWorld : public World {
     finished_ = true;
   }
 
-  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit) override {
+  [[noreturn]] void abort(ExitCode code, const std::string& text, int culprit,
+                          const std::function<void()>& before_end) override {
     std::fflush(nullptr);
     if (monitor_->claim_last_words()) {
       monitor_->silence_others();
       std::this_thread::sleep_for(kDrain);
       write_to_stderr(last_words(text, culprit));
+      if (before_end) before_end();
       silence_abort_banner();
       if (local_size() < size()) end_stuck_launcher_after(kLauncherPatience);
       const auto lock = engine().exclusive_or_give_up();
       MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     } else {
+      if (before_end) before_end();
       std::this_thread::sleep_for(kSilence);
     }
     std::_Exit(static_cast<int>(code));

@@ -21,22 +21,33 @@ namespace {
 /// Time limit for the orderly end of a communicator.
 constexpr std::chrono::seconds kEndLimit{10};
 
-/// Has the watch follow the launch of an operation, however the launch ends.
+/// CTAs, and with them channels, of a communicator for messages: a waiting receive keeps so many multiprocessors from
+/// the GEMMs (NCCL's default on NVSwitch is 32 of 132), and each has buffers for every peer.
+constexpr int kMessageCtas = 8;
+
+/// Has the watch follow the launch of an operation, however the launch ends. NCCL may be called while it exists.
 class Launching {
  public:
-  Launching(Watch& watch, std::shared_ptr<Flight> flight) : flight_(std::move(flight)) { watch.follow(flight_); }
-  ~Launching() { flight_->launched = true; }
+  Launching(Watch& watch, std::shared_ptr<Flight> flight) : watch_(watch), flight_(std::move(flight)) {
+    watch.enter();
+    watch.follow(flight_);
+  }
+  ~Launching() {
+    flight_->launched = true;
+    watch_.leave();
+  }
   Launching(const Launching&) = delete;
   Launching& operator=(const Launching&) = delete;
 
  private:
+  Watch& watch_;
   std::shared_ptr<Flight> flight_;
 };
 
 class NcclWork : public Work {
  public:
-  NcclWork(std::vector<std::shared_ptr<Flight>> flights, at::Device device)
-      : flights_(std::move(flights)), device_(device) {}
+  NcclWork(std::vector<std::shared_ptr<Flight>> flights, std::shared_ptr<Watch> watch, at::Device device)
+      : flights_(std::move(flights)), watch_(std::move(watch)), device_(device) {}
   void wait() override {
     const c10::cuda::CUDAGuard guard(device_);  // the current stream is that of the calling thread's device
     for (const auto& flight : flights_) {
@@ -44,6 +55,7 @@ class NcclWork : public Work {
       // Whoever reuses this memory is ordered after the operation, since the stream now waits for it.
       flight->release();
     }
+    watch_->stop_if_ending();  // an aborted operation ends with any result
   }
   bool done() override {
     return std::ranges::all_of(flights_, [](const auto& flight) { return flight->end.passed(); });
@@ -51,6 +63,7 @@ class NcclWork : public Work {
 
  private:
   std::vector<std::shared_ptr<Flight>> flights_;  ///< one per lane
+  std::shared_ptr<Watch> watch_;
   at::Device device_;
 };
 
@@ -100,8 +113,15 @@ class CallGroup {
 
 }  // namespace
 
+bool Pairs::include(int sender, int receiver, int size) const {
+  if (sender == receiver || from == From::kNone) return false;
+  if (from != From::kAll && (sender % 2 == 0) != (from == From::kEven)) return false;
+  const int apart = (receiver - sender + size) % size;
+  return !ring || apart == 1 || apart == size - 1;
+}
+
 NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose, Pairs pairs)
-    : watch_(std::move(watch)) {
+    : pairs_(pairs), size_(host.size()), watch_(std::move(watch)) {
   ncclUniqueId id;
   if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof id)}, at::TensorOptions().dtype(at::kByte));
@@ -116,17 +136,15 @@ NcclLane::NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::st
     flight->peers.push_back(host.ranks()[static_cast<std::size_t>(other)]);
   flight->begin.record(stream());
   const Launching launching(*watch_, flight);
-  check_nccl(ncclCommInitRank(&communicator_, host.size(), id, host.rank()), "ncclCommInitRank");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (pairs.from == Pairs::From::kEven || pairs.from == Pairs::From::kOdd) config.maxCTAs = kMessageCtas;
+  check_nccl(ncclCommInitRankConfig(&communicator_, host.size(), id, host.rank(), &config), "ncclCommInitRankConfig");
   watch_->add(communicator_);
-  connect(host, *flight, pairs);
+  connect(host, *flight);
   flight->end.record(stream());
 }
 
-void NcclLane::connect(const HostCommunicator& host, Flight& flight, Pairs pairs) {
-  const auto sends = [pairs](int rank) {
-    return pairs == Pairs::kAll || (pairs == Pairs::kFromEven && rank % 2 == 0) ||
-           (pairs == Pairs::kFromOdd && rank % 2 == 1);
-  };
+void NcclLane::connect(const HostCommunicator& host, Flight& flight) {
   const auto bytes = at::zeros({host.size()}, at::TensorOptions().dtype(at::kByte).device(kGpu));
   auto* data = static_cast<std::byte*>(bytes.mutable_data_ptr());
   flight.keep({bytes});
@@ -136,9 +154,10 @@ void NcclLane::connect(const HostCommunicator& host, Flight& flight, Pairs pairs
   flight.begin.record(stream());
   CallGroup group;
   for (const int other : all_but(host.rank(), host.size())) {
-    if (sends(host.rank()))
+    if (joins(host.rank(), other))
       check_nccl(ncclSend(data + host.rank(), 1, ncclUint8, other, communicator_, stream()), "ncclSend");
-    if (sends(other)) check_nccl(ncclRecv(data + other, 1, ncclUint8, other, communicator_, stream()), "ncclRecv");
+    if (joins(other, host.rank()))
+      check_nccl(ncclRecv(data + other, 1, ncclUint8, other, communicator_, stream()), "ncclRecv");
   }
   group.end();
 }
@@ -148,9 +167,9 @@ NcclLane::~NcclLane() {
   // While a failed job ends, the other ranks may never arrive, and waiting for them would hide the cause.
   if (std::uncaught_exceptions() > 0) return;
   const auto limit = std::chrono::steady_clock::now() + kEndLimit;
-  while (cudaStreamQuery(stream()) == cudaErrorNotReady && std::chrono::steady_clock::now() < limit)
+  while (stream_.state() == cudaErrorNotReady && std::chrono::steady_clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (cudaStreamQuery(stream()) == cudaSuccess && ncclCommFinalize(communicator_) == ncclSuccess)
+  if (stream_.state() == cudaSuccess && ncclCommFinalize(communicator_) == ncclSuccess)
     ncclCommDestroy(communicator_);
   else
     ncclCommAbort(communicator_);
@@ -163,10 +182,13 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<HostCommunicator> host, std::
       watch_(std::move(watch)),
       others_(all_but(rank(), size())) {
   if (traffic.collectives)
-    collectives_.emplace(*host_, watch_, "group creation (nccl)", traffic.all_to_all ? Pairs::kAll : Pairs::kNone);
+    collectives_.emplace(*host_, watch_, "group creation (nccl)",
+                         Pairs{traffic.all_to_all ? Pairs::From::kAll : Pairs::From::kNone});
   if (traffic.messages) {
-    messages_[0].emplace(*host_, watch_, "group creation (nccl, messages from even places)", Pairs::kFromEven);
-    messages_[1].emplace(*host_, watch_, "group creation (nccl, messages from odd places)", Pairs::kFromOdd);
+    messages_[0].emplace(*host_, watch_, "group creation (nccl, messages from even places)",
+                         Pairs{Pairs::From::kEven, traffic.ring});
+    messages_[1].emplace(*host_, watch_, "group creation (nccl, messages from odd places)",
+                         Pairs{Pairs::From::kOdd, traffic.ring});
   }
 }
 
@@ -193,7 +215,7 @@ WorkPtr NcclCommunicator::launch_collective(std::string_view verb, std::vector<a
                                             const Launch& calls) {
   const at::Device device = tensors.front().device();
   return std::make_unique<NcclWork>(std::vector{launch(*collectives_, verb, others_, std::move(tensors), calls)},
-                                    device);
+                                    watch_, device);
 }
 
 WorkPtr NcclCommunicator::start_all_reduce(const at::Tensor& inout, ReduceOp op) {
@@ -273,11 +295,13 @@ WorkPtr NcclCommunicator::start_exchange(std::vector<Transfer> sends, std::vecto
     if (out.empty() && in.empty()) continue;
     flights.push_back(launch_messages(*messages_[lane], std::move(out), std::move(in)));
   }
-  return std::make_unique<NcclWork>(std::move(flights), device);
+  return std::make_unique<NcclWork>(std::move(flights), watch_, device);
 }
 
 std::shared_ptr<Flight> NcclCommunicator::launch_messages(NcclLane& lane, std::vector<Transfer> sends,
                                                           std::vector<Transfer> receives) {
+  for (const Transfer& transfer : sends)
+    AUTOMODEL_CHECK(lane.joins(rank(), transfer.peer), "a message between positions that were not joined");
   std::vector<at::Tensor> tensors;
   std::vector<int> peers;
   // Messages of a pair within one call match by position, so sort them by tag on both sides.

@@ -18,20 +18,26 @@
 namespace automodel::comm {
 
 /// Which ranks of a lane will send messages to which.
-enum class Pairs : std::uint8_t {
-  kNone,      ///< collectives only; NCCL connects those when it creates the communicator
-  kAll,       ///< everyone to everyone
-  kFromEven,  ///< ranks at even positions of the group to everyone
-  kFromOdd,
+struct Pairs {
+  enum class From : std::uint8_t {
+    kNone,  ///< collectives only; NCCL connects those when it creates the communicator (NCCL_RUNTIME_CONNECT=0)
+    kAll,
+    kEven,  ///< ranks at even positions of the group
+    kOdd,
+  };
+  From from = From::kNone;
+  bool ring = false;  ///< only to neighbouring positions, of which the last and the first are two
+  /// Whether a group of `size` joins the two.
+  bool include(int sender, int receiver, int size) const;
 };
 
 /// An NCCL communicator and the stream on which its operations run, in launch order.
 class NcclLane {
  public:
   /// Collective over the ranks of `host`, which carries the unique id; waits for all of them. Point-to-point
-  /// connections are set up here. NCCL would otherwise do so during the first message of each pair, on the host, where
-  /// it may block on a rank that is itself waiting for another lane of this rank, and may allocate memory while an NCCL
-  /// kernel spins.
+  /// connections are set up here, for `pairs` only: each costs a receiver up to 9.4 MB per CTA. NCCL would otherwise do
+  /// so during the first message of each pair, on the host, where it may block on a rank that is itself waiting for
+  /// another lane of this rank, and may allocate memory while an NCCL kernel spins.
   NcclLane(HostCommunicator& host, std::shared_ptr<Watch> watch, std::string_view purpose, Pairs pairs);
   /// Waits briefly for operations in flight; after an error, leaves everything to process exit.
   ~NcclLane();
@@ -39,10 +45,14 @@ class NcclLane {
   NcclLane& operator=(const NcclLane&) = delete;
   ncclComm_t get() const { return communicator_; }
   cudaStream_t stream() const { return stream_.get(); }
+  /// Whether messages from one position to another were prepared.
+  bool joins(int sender, int receiver) const { return pairs_.include(sender, receiver, size_); }
 
  private:
-  void connect(const HostCommunicator& host, Flight& flight, Pairs pairs);
+  void connect(const HostCommunicator& host, Flight& flight);
 
+  Pairs pairs_;
+  int size_;
   std::shared_ptr<Watch> watch_;
   GpuStream stream_;
   ncclComm_t communicator_ = nullptr;

@@ -25,12 +25,20 @@ void GpuEvent::record(cudaStream_t stream) {
   check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
 }
 
+namespace {
+
+/// The result of a query, cleared if it is "not ready": later checks must not see that as an error (LibTorch does the
+/// same).
+cudaError_t queried(cudaError_t status) {
+  if (status == cudaErrorNotReady) cudaGetLastError();
+  return status;
+}
+
+}  // namespace
+
 bool GpuEvent::passed() const {
-  const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // clears the status: later checks must not see it as an error (LibTorch does the same)
-    return false;
-  }
+  const cudaError_t status = queried(cudaEventQuery(event_));
+  if (status == cudaErrorNotReady) return false;
   check_cuda(status, "cudaEventQuery");
   return true;
 }
@@ -44,6 +52,10 @@ GpuStream::GpuStream() {
   int greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+}
+
+cudaError_t GpuStream::state() const {
+  return queried(cudaStreamQuery(stream_));
 }
 
 GpuStream::~GpuStream() {

@@ -41,6 +41,8 @@ class GpuStream {
   GpuStream(const GpuStream&) = delete;
   GpuStream& operator=(const GpuStream&) = delete;
   cudaStream_t get() const { return stream_; }
+  /// cudaSuccess once everything on it is done, cudaErrorNotReady before.
+  cudaError_t state() const;
 
  private:
   cudaStream_t stream_ = nullptr;

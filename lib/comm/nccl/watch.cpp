@@ -132,7 +132,27 @@ void Watch::guard() {
                     .hint("look at the GPU with nvidia-smi and at the kernel's log (Xid)"));
 }
 
+void Watch::enter() {
+  ++inside_;
+  if (!ending_) return;
+  --inside_;
+  stop_if_ending();
+}
+
+void Watch::stop_if_ending() {
+  if (ending_) world_.abort(ExitCode::kInternal, "error[internal]: the job has ended", world_.rank());
+}
+
 void Watch::end_job(ExitCode code, const std::string& text) {
+  world_.abort(code, text, world_.rank(), [this] { abort_communicators(); });
+}
+
+void Watch::abort_communicators() {
+  ending_ = true;
+  const auto limit = Clock::now() + kAbortLimit;
+  // An abort frees the communicator, so nobody may be inside it. Whoever does not come out ends with the process.
+  while (inside_ > 0 && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (inside_ > 0) return;
   std::vector<ncclComm_t> all;
   {
     const std::lock_guard lock(mutex_);
@@ -145,8 +165,7 @@ void Watch::end_job(ExitCode code, const std::string& text) {
     for (const ncclComm_t each : all) ncclCommAbort(each);
     done.set_value();
   }).detach();
-  over.wait_for(kAbortLimit);
-  world_.abort(code, text, world_.rank());
+  over.wait_until(limit);
 }
 
 }  // namespace automodel::comm

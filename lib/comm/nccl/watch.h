@@ -54,6 +54,11 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
+  /// Around calls of NCCL. enter() does not return once the job ends: communicators may be gone.
+  void enter();
+  void leave() { --inside_; }
+  /// Does not return once the job ends.
+  void stop_if_ending();
   /// Call before the launch.
   void follow(const std::shared_ptr<Flight>& flight);
   void add(ncclComm_t communicator);
@@ -73,9 +78,11 @@ class Watch {
   /// Whether the flight is over.
   bool look_at(Followed& followed);
   void guard();
-  /// Ends the job after telling NCCL to abort what is in flight, so that neither its kernels nor calls that wait for
-  /// them hold up process exit.
+  /// Ends the job: the report first, since an abort lets the main thread return from whatever it waits for, with an
+  /// error of its own or with garbage.
   void end_job(ExitCode code, const std::string& text);
+  /// Tells NCCL to abort what is in flight, so that its kernels do not hold up process exit.
+  void abort_communicators();
 
   World& world_;
   std::mutex mutex_;  ///< guards the two lists below; not held during CUDA calls that can block
@@ -85,6 +92,8 @@ class Watch {
   bool shown_ = false;                      ///< whether the activity shows a flight
   std::atomic<Clock::rep> look_began_ = 0;  ///< 0: no check in progress
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> ending_ = false;  ///< the report is printed
+  std::atomic<int> inside_ = 0;       ///< threads that may be inside NCCL
   std::thread looks_, guard_;
 };
 

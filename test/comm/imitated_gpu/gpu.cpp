@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -39,8 +40,9 @@ namespace {
 using namespace automodel;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::byte kPoison{0xff};            // a NaN in every floating-point type
-constexpr std::chrono::seconds kLongest{60};  // for a call that waits for other hosts
+constexpr std::byte kPoison{0xff};  // a NaN in every floating-point type
+constexpr int kCtas = 32;           // by default
+constexpr std::chrono::milliseconds kAbortLasts{100};
 
 struct State {
   std::mutex mutex;
@@ -48,7 +50,7 @@ struct State {
   std::mt19937_64 random;
   std::string mistake;
   std::atomic<bool> stalled = false, broken = false;
-  std::atomic<int> streams = 0, buses = 0, aborted = 0;
+  std::atomic<int> streams = 0, buses = 0, aborted = 0, buffers = 0;
 };
 State& state() {
   static auto* only = new State;  // outlives detached threads
@@ -202,6 +204,7 @@ struct Group {
   };
   std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Message>> messages;
   std::map<std::pair<int, int>, int> connecting;  ///< sides that have arrived
+  std::map<std::string, int> meeting;             ///< ranks that have arrived at the first collective of a kind
 };
 
 std::map<std::string, std::shared_ptr<Group>>& groups() {
@@ -214,8 +217,11 @@ std::map<std::string, std::shared_ptr<Group>>& groups() {
 struct ImitatedComm {
   std::shared_ptr<Group> group;
   int rank = 0;
+  int ctas = kCtas;
   std::atomic<bool> aborted = false;
+  std::atomic<int> inside = 0;  ///< calls
   std::uint64_t collectives = 0;
+  std::set<std::string> met;                                     ///< kinds of collectives
   std::map<std::tuple<int, int, bool>, std::uint64_t> messages;  ///< number launched, by sender, receiver and side
   std::set<std::pair<int, int>> connected;
 };
@@ -320,8 +326,29 @@ void meet(ImitatedComm& comm, const std::vector<Sent>& all) {
     for (const auto& each : all) each.op->cancel();
 }
 
+std::chrono::milliseconds longest() {
+  const std::lock_guard lock(state().mutex);
+  return state().behaviour.longest;
+}
+
+/// Waits on the host for all ranks, as NCCL does inside the first collective of each algorithm.
+bool connect(ImitatedComm& comm, const std::string& verb) {
+  const char* at_once = std::getenv("NCCL_RUNTIME_CONNECT");
+  if (at_once != nullptr && std::string(at_once) == "0") return true;
+  const auto limit = longest();
+  auto& group = *comm.group;
+  std::unique_lock lock(group.mutex);
+  if (!comm.met.insert(verb).second) return true;
+  ++group.meeting[verb];
+  group.changed.notify_all();
+  const bool there =
+      group.changed.wait_for(lock, limit, [&] { return comm.aborted || group.meeting[verb] == group.size; });
+  return there && !comm.aborted;
+}
+
 /// Connects pairs on the host, as NCCL does inside the first message of a pair.
 bool connect(ImitatedComm& comm, const std::vector<Sent>& all) {
+  const auto limit = longest();
   auto& group = *comm.group;
   std::unique_lock lock(group.mutex);
   std::vector<std::pair<int, int>> fresh;
@@ -329,9 +356,10 @@ bool connect(ImitatedComm& comm, const std::vector<Sent>& all) {
     if (each.from != each.to && comm.connected.insert({each.from, each.to}).second) {
       fresh.emplace_back(each.from, each.to);
       ++group.connecting[fresh.back()];
+      if (each.to == comm.rank) state().buffers += comm.ctas;
     }
   group.changed.notify_all();
-  const bool there = group.changed.wait_for(lock, kLongest, [&] {
+  const bool there = group.changed.wait_for(lock, limit, [&] {
     return comm.aborted || std::ranges::all_of(fresh, [&](const auto& pair) { return group.connecting[pair] == 2; });
   });
   return there && !comm.aborted;
@@ -352,8 +380,28 @@ Calls& calls() {
   return mine;
 }
 
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t noted(bool ready) {
+  return ready ? cudaSuccess : last_error = cudaErrorNotReady;
+}
+
+/// A call inside a communicator.
+struct Inside {
+  ImitatedComm& comm;
+  explicit Inside(ImitatedComm& into) : comm(into) { ++comm.inside; }
+  ~Inside() { --comm.inside; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
 ncclResult_t launch(ncclComm_t comm, cudaStream_t handle, std::vector<OpPtr> ops) {
-  if (comm->aborted) return ncclInvalidUsage;
+  const Inside inside(*comm);
+  if (comm->aborted) {
+    found("a communicator is used that was aborted, and freed");
+    return ncclInvalidUsage;
+  }
+  if (last_error != cudaSuccess)
+    found(fmt::format("{} is launched after an error that nobody has taken", ops.front()->verb));
   const auto stream = stream_of(handle);
   auto& mine = host();
   if (stream->held != mine.records || mine.records == mine.launched)
@@ -367,7 +415,7 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t handle, std::vector<OpPtr> ops
     const int from = out ? comm->rank : op->other, to = out ? op->other : comm->rank;
     sent.push_back({op, from, to, comm->messages[{from, to, out}]++});
   }
-  if (messages && !connect(*comm, sent)) return ncclRemoteError;
+  if (messages ? !connect(*comm, sent) : !connect(*comm, ops.front()->verb)) return ncclRemoteError;
   const auto number = messages ? 0 : comm->collectives++;
 
   std::chrono::microseconds delay{0};
@@ -427,6 +475,7 @@ void set_gpus(const GpuBehaviour& behaviour) {
   state().random.seed(behaviour.seed);
   state().mistake.clear();
   state().aborted = 0;
+  state().buffers = 0;
 }
 std::string gpu_mistake() {
   const std::lock_guard lock(state().mutex);
@@ -441,6 +490,9 @@ void break_communicators(bool broken) {
 }
 int aborted_communicators() {
   return state().aborted;
+}
+int message_buffers() {
+  return state().buffers;
 }
 comm::DeviceGroups imitated_nccl() {
   return comm::nccl_calls().groups();
@@ -495,12 +547,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   streams().erase(handle);
   return cudaSuccess;
 }
-namespace {
-thread_local cudaError_t last_error = cudaSuccess;
-cudaError_t noted(bool ready) {
-  return ready ? cudaSuccess : last_error = cudaErrorNotReady;
-}
-}  // namespace
 cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
 }
@@ -565,7 +611,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   fmt::format_to_n(id->internal.data(), id->internal.size() - 1, "{}", made++);
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int size, ncclUniqueId id, int rank) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  const auto limit = longest();
   std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(state().mutex);
@@ -576,11 +624,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int size, ncclUniqueId i
   *communicator = new ImitatedComm;  // never freed: streams may still refer to it
   (*communicator)->group = group;
   (*communicator)->rank = rank;
+  if (config->maxCTAs > 0) (*communicator)->ctas = config->maxCTAs;
   std::unique_lock lock(group->mutex);
   group->size = size;
   ++group->joined;
   group->changed.notify_all();
-  const bool there = group->changed.wait_for(lock, kLongest, [&] { return group->joined == size; });
+  const bool there = group->changed.wait_for(lock, limit, [&] { return group->joined == size; });
   return there ? ncclSuccess : ncclRemoteError;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t /*communicator*/) {
@@ -591,9 +640,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t /*communicator*/) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   ++state().aborted;
-  const std::lock_guard lock(communicator->group->mutex);
-  communicator->aborted = true;
-  communicator->group->changed.notify_all();
+  if (communicator->inside > 0) found("a communicator is aborted, and freed, while a call is inside it");
+  {
+    const std::lock_guard lock(communicator->group->mutex);
+    communicator->aborted = true;
+    communicator->group->changed.notify_all();
+  }
+  std::this_thread::sleep_for(
+      kAbortLasts);  // so that whoever it frees from a wait is seen to act before the abort ends
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t /*communicator*/, ncclResult_t* result) {

@@ -14,10 +14,17 @@ struct ncclUniqueId {
   std::array<char, 128> internal;
 };
 
+struct ncclConfig_t {
+  int maxCTAs;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { 0 }
+
 const char* ncclGetErrorString(ncclResult_t status);
 const char* ncclGetLastError(ncclComm_t communicator);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int size, ncclUniqueId id, int rank);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
 ncclResult_t ncclCommFinalize(ncclComm_t communicator);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
