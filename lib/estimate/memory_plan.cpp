@@ -40,7 +40,8 @@ class RankWalk {
         request_(request),
         rank_(pp_rank),
         sizes_(plan.mesh.sizes()),
-        bytes_(state_bytes(plan, plan.sharding)),
+        sharding_(stored_sharding(plan)),
+        bytes_(state_bytes(plan, sharding_)),
         moments_(moments_of(plan.optimizer)) {
     activation_ = of_length(sequence());
     const auto validated = plan.batch.validation_length > 0 ? plan.batch.validation_length : sequence();
@@ -68,7 +69,7 @@ class RankWalk {
       const double held = teacher_weights();
       for (auto& shares : out.phases) shares.weights += held;
     }
-    at(Phase::kInitialization).gradients = plan_.sharding.gradients ? 0 : whole_gradients();
+    at(Phase::kInitialization).gradients = sharding_.gradients ? 0 : whole_gradients();
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
@@ -98,9 +99,9 @@ class RankWalk {
     // These are files, not tensors: on a CPU they add to the program's own memory.
     for (const auto phase : {Phase::kSteady, Phase::kEvaluation, Phase::kCheckpoint})
       (plan_.cuda ? at(phase).host : at(phase).framework) += copies();
-    if (plan_.sharding.double_buffer)
+    if (sharding_.double_buffer)
       checkpoint.weights +=
-          std::min(gathered(true), (plan_.sharding.overlap_gather ? 2 : 1) * total_.largest_unit * bytes_.values);
+          std::min(gathered(true), (sharding_.overlap_gather ? 2 : 1) * total_.largest_unit * bytes_.values);
     for (auto& shares : out.phases) shares.framework += bytes_.reserved * shares.tensors();
     for (std::size_t i = 0; i < kPhaseCount; ++i)
       if (out.phases[i].total() > out.most().total()) out.peak = static_cast<Phase>(i);
@@ -115,31 +116,28 @@ class RankWalk {
  private:
   std::int64_t sequence() const { return plan_.batch.planned_length(); }
   double shard_of(double dense, double expert) const {
-    return dense / plan_.sharding.shards + expert / plan_.sharding.expert_shards;
+    return dense / sharding_.shards + expert / sharding_.expert_shards;
   }
   double trained_shard() const { return shard_of(total_.trained_dense, total_.trained_expert); }
-  double optimizer_elements() const { return plan_.sharding.optimizer ? trained_shard() : total_.trained(); }
-  bool separate_masters() const {
-    return plan_.sharding.optimizer || plan_.sharding.offloaded || bytes_.master != bytes_.values;
-  }
+  double optimizer_elements() const { return sharding_.optimizer ? trained_shard() : total_.trained(); }
+  bool separate_masters() const { return sharding_.optimizer || sharding_.offloaded || bytes_.master != bytes_.values; }
   double trained_masters() const { return separate_masters() ? optimizer_elements() * bytes_.master : 0; }
   /// Frozen weights are kept in the compute dtype, as shards besides the gathered values.
   double frozen_shards() const {
-    if (!plan_.sharding.parameters) return 0;
+    if (!sharding_.parameters) return 0;
     return shard_of(total_.dense - total_.trained_dense, total_.expert - total_.trained_expert) *
            size_of(plan_.types.compute);
   }
   double masters() const { return trained_masters() + frozen_shards(); }
   double matrices_shard() const { return shard_of(total_.dense_matrices, total_.expert_matrices); }
   double moments() const {
-    const double matrices =
-        plan_.sharding.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
+    const double matrices = sharding_.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;
     return moments_.tensors(optimizer_elements(), matrices) * bytes_.moment;
   }
   /// Bytes of weights and moments that this rank writes into checkpoints.
   double written() const {
     const double moments = moments_.tensors(trained_shard(), matrices_shard()) * bytes_.moment;
-    return (trained_shard() * bytes_.master + moments) / plan_.sharding.replicas;
+    return (trained_shard() * bytes_.master + moments) / sharding_.replicas;
   }
   /// Their copies stay allocated after the first save.
   double snapshot() const { return request_.saves && (plan_.cuda || request_.saves_in_background) ? written() : 0; }
@@ -147,16 +145,16 @@ class RankWalk {
   double copies() const { return request_.copies == 0 ? 0 : request_.copies + (plan_.cuda ? written() : 0); }
   double whole_gradients() const { return total_.trained() * bytes_.gradient; }
   /// Reduced gradients, kept until the next step replaces them.
-  double reduced() const { return plan_.sharding.optimizer ? trained_shard() * bytes_.reduced : 0; }
+  double reduced() const { return sharding_.optimizer ? trained_shard() * bytes_.reduced : 0; }
   double between_steps() const {
-    const double reduced_here = plan_.sharding.offloaded || bytes_.lean ? 0 : reduced();
-    return (plan_.sharding.gradients ? 0 : whole_gradients()) + reduced_here;
+    const double reduced_here = sharding_.offloaded || bytes_.lean ? 0 : reduced();
+    return (sharding_.gradients ? 0 : whole_gradients()) + reduced_here;
   }
 
   /// Memory that is always allocated.
   MemoryShares standing() const {
     MemoryShares out;
-    const auto& s = plan_.sharding;
+    const auto& s = sharding_;
     if (!s.parameters) out.weights = total_.total() * bytes_.values;
     (s.offloaded ? out.host : out.weights) += masters();
     (s.offloaded ? out.host : out.optimizer) += moments();
@@ -171,7 +169,7 @@ class RankWalk {
   /// Elements of the units gathered ahead of a layer. A layer's experts form a second unit after its dense part: in a
   /// forward pass the next unit is the next layer's dense part, in a backward pass the previous layer's experts.
   double ahead_of(double unit, bool backward) const {
-    const auto& s = plan_.sharding;
+    const auto& s = sharding_;
     const int units = backward ? s.prefetch() : s.overlap_gather ? s.forward_prefetch : 0;
     const double experts = unit - total_.largest_dense;
     if (experts <= 0) return units * unit;
@@ -181,7 +179,7 @@ class RankWalk {
 
   /// Parameters gathered for use.
   double gathered(bool backward) const {
-    const auto& s = plan_.sharding;
+    const auto& s = sharding_;
     if (!s.parameters) return 0;
     const double compute = bytes_.values;
     // Without sharding, the whole values are the shards, provided both have the same dtype.
@@ -210,7 +208,7 @@ class RankWalk {
             .sequence = length / sizes_.cp,
             .bytes = size_of(plan_.types.compute),
             .tp = sizes_.tp,
-            .sequence_parallel = plan_.sharding.sequence_parallel,
+            .sequence_parallel = sharding_.sequence_parallel,
             .shares = &plan_.shares,
             .expert_tensor = plan_.expert_tensor,
             .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
@@ -318,7 +316,7 @@ class RankWalk {
   /// Follows the rank's row of the schedule. Gradients of a sharded stage are allocated by its first backward pass; in
   /// the steady state, the last step's reduced gradients still exist.
   Moment busiest(bool steady) {
-    const auto& s = plan_.sharding;
+    const auto& s = sharding_;
     const double old = s.offloaded || !steady || bytes_.by_unit ? 0 : reduced();
     const int passes = plan_.batch.runs * plan_.batch.microbatches;
     adds_up_ = s.defer_reduction && !(bytes_.by_unit && passes == 1);
@@ -410,7 +408,7 @@ class RankWalk {
     if (adds_up_) {
       has_gradients_[stage] = true;
       now_.gradients += elements_[stage].trained() * bytes_.gradient;
-    } else if (!bytes_.lean && bytes_.by_unit && !plan_.sharding.offloaded && !has_sums_[stage]) {
+    } else if (!bytes_.lean && bytes_.by_unit && !sharding_.offloaded && !has_sums_[stage]) {
       has_sums_[stage] = true;  // sums over the microbatches so far
       now_.gradients += shard_of(elements_[stage].trained_dense, elements_[stage].trained_expert) * bytes_.reduced;
     }
@@ -420,6 +418,7 @@ class RankWalk {
   const MemoryRequest& request_;
   int rank_;
   const mesh::MeshSizes& sizes_;
+  plan::Sharding sharding_;
   StateBytes bytes_;
   Moments moments_;
   bool adds_up_ = false;  ///< whole gradients are kept from microbatch to microbatch

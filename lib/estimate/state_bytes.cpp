@@ -50,6 +50,10 @@ bool is_own(const plan::TrainingPlan& plan) {
 
 }  // namespace
 
+plan::Sharding stored_sharding(const plan::TrainingPlan& plan) {
+  return is_own(plan) ? plan::stored_parts(plan.sharding) : plan.sharding;
+}
+
 plan::TypePlan state_types(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
   auto out = plan.types;
   if (is_own(plan)) return out;

@@ -32,6 +32,8 @@ struct StateBytes {
   /// Expert rows, residual streams and whole parameters are kept only once.
   bool lean = false;
 };
+/// What this program, or the stack that a plan assumes, stores in parts.
+plan::Sharding stored_sharding(const plan::TrainingPlan& plan);
 /// The dtypes that the bytes are of: the plan's, or those of the stack that it assumes.
 plan::TypePlan state_types(const plan::TrainingPlan& plan, const plan::Sharding& sharding);
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding);

@@ -13,6 +13,7 @@
 #include "ops/graph.h"
 #include "ops/grouped_product.h"
 #include "ops/host_matmul.h"
+#include "ops/kernels/device.h"
 
 namespace automodel::ops {
 namespace {
@@ -36,10 +37,11 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
   return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
 }
 
-/// out = a^T b if fresh, otherwise out += a^T b. With `fused`, low-precision operands must be accumulated in `out`'s
-/// type; without, they may be.
-void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool fused) {
+/// out = a^T b if fresh, otherwise out += a^T b. With `asked`, low-precision operands must be accumulated in `out`'s
+/// type; without, they are on a GPU, where rounding would cost another pass over `out`, and may be elsewhere.
+void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool asked) {
   if (host_matmul(out, fresh, a, b)) return;
+  const bool fused = asked || !a.is_cpu() || device_kernels(a) != nullptr;
   const auto type = out.scalar_type();
   if (type != a.scalar_type() && fused && !a.is_cpu()) {
     if (fresh)

@@ -195,7 +195,8 @@ constexpr std::array kExecution = {
                                                                 "A gradient that is not finite stops the run."),
     fact<&Execution::precision, &PrecisionPlan::fused_accumulation>(
         "fused_accumulation", kNumbers | kTime | kMemory,
-        "Matmuls accumulate weight gradients directly in the gradient's dtype."),
+        "Matmuls accumulate weight gradients directly in the gradient's dtype; on a GPU all but the grouped GEMMs of "
+        "experts do so anyway."),
     fact<&Execution::precision, &PrecisionPlan::deterministic>("deterministic", kTime,
                                                                "On a GPU, only deterministic kernels."),
     fact<&Execution::experts, &ExpertPlan::overlap_experts>(
@@ -220,7 +221,7 @@ constexpr std::array kExecution = {
         "against expert load; 0 disables the update."),
     fact<&Execution::loss, &LossPlan::loss_chunk>(
         "loss_chunk", kTime | kMemory,
-        "Tokens per chunk of the head's matmul and loss (0: chosen so that a chunk's logits are "
+        "Tokens per chunk of the head's matmul and loss (0, on a CPU: chosen so that a chunk's logits are "
         "about as large as the hidden states, at least 256); null: not chunked."),
     fact<&Execution::loss, &LossPlan::distillation>(
         "distillation", kNumbers | kTime | kMemory,

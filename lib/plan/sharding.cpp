@@ -51,4 +51,12 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
   return out;
 }
 
+Sharding stored_parts(const Sharding& sharding) {
+  auto out = sharding;
+  if (out.shards > 1 || out.expert_shards > 1 || out.offloaded) return out;
+  out.optimizer = out.gradients = out.parameters = out.double_buffer = false;
+  out.defer_reduction = true;
+  return out;
+}
+
 }  // namespace automodel::plan

@@ -14,4 +14,8 @@ namespace automodel::plan {
 Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh::MeshSizes& sizes,
                        int expert_tensor = 1, std::int64_t passes = 2);
 
+/// What is stored in parts. With one shard on the device that is nothing: gathering would copy all weights before every
+/// use. Weights are then published by the optimizer's step, as with DDP; types and their rounding stay the strategy's.
+Sharding stored_parts(const Sharding& sharding);
+
 }  // namespace automodel::plan

@@ -10,6 +10,7 @@
 #include "ops/scalar_type.h"
 #include "parallel/tensor/placement.h"
 #include "plan/communicators.h"
+#include "plan/sharding.h"
 #include "train/initial_values.h"
 #include "train/weight_files.h"
 
@@ -26,7 +27,7 @@ model::StageModules modules_of(const plan::StagePlan& stage) {
 }
 
 parallel::StorageOptions storage_of(const plan::TrainingPlan& plan, at::Device device) {
-  return {.sharding = plan.sharding,
+  return {.sharding = plan::stored_parts(plan.sharding),
           .compute = scalar_type(plan.types.compute),
           .master = scalar_type(plan.types.master),
           .gradient = scalar_type(plan.types.gradient),

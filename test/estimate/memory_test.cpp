@@ -202,6 +202,21 @@ TEST_CASE("activations of offloaded layers are in host memory, and some return t
   CHECK(cpu.warnings[0].id == "no-effect");
 }
 
+TEST_CASE("one rank stores whole what several would share", "[plan]") {
+  const auto shares = [](const std::string& distributed, int ranks, const std::string& rest = "") {
+    auto text = tiny(distributed, "hardware: {profile: h100}\n" + rest);
+    text.replace(0, std::string("device: cpu").size(), "device: cuda");
+    return planned(text, {.world_size = ranks}).estimate->memory.ranks[0].in(Phase::kSteady);
+  };
+  const auto one = shares("strategy: fsdp2", 1), whole = shares("strategy: ddp", 1);
+  CHECK(one.weights == whole.weights);
+  CHECK(one.gradients == whole.gradients);
+  CHECK(one.optimizer == whole.optimizer);
+  CHECK(shares("strategy: fsdp2", 2).weights < one.weights);
+  // Weights in host memory are copied for every use, by one rank too.
+  CHECK(shares("strategy: fsdp2, offload_policy: {_target_: CPUOffloadPolicy}", 1).weights < one.weights);
+}
+
 TEST_CASE("buffers of NCCL for messages and all-to-alls are part of a plan for GPUs", "[plan]") {
   const auto buffers = [](const std::string& distributed, const std::string& rest = "") {
     auto text = tiny(distributed, "hardware: {profile: h100}\n" + rest);
@@ -213,6 +228,19 @@ TEST_CASE("buffers of NCCL for messages and all-to-alls are part of a plan for G
   CHECK(buffers(pipeline + "4") - buffers(pipeline + "4", mpi) == Approx(2 * 8 * 9.4e6));  // two neighbours
   CHECK(buffers(pipeline + "2") - buffers(pipeline + "2", mpi) == Approx(8 * 9.4e6));
   CHECK(buffers("strategy: ddp, dp_size: 2") == buffers("strategy: ddp, dp_size: 2", mpi));
+}
+
+TEST_CASE("on a GPU the loss is computed in chunks of 2048 tokens", "[plan]") {
+  const auto execution = [](const std::string& device, const std::string& loss) {
+    auto text = tiny("strategy: ddp", "hardware: {profile: h100}\nloss_fn: {_target_: " + loss + "}\n");
+    if (device == "cpu") text = tiny("strategy: ddp", "loss_fn: {_target_: " + loss + "}\n");
+    text.replace(0, std::string("device: cpu").size(), "device: " + device);
+    return planned(text).execution;
+  };
+  CHECK(execution("cuda", "fused_linear_ce").loss.loss_chunk == 2048);
+  CHECK(execution("cuda", "fused_linear_ce").loss.rows(8192, 64, 1000) == 2048);
+  CHECK(execution("cuda", "chunked_ce, chunk_len: 300").loss.loss_chunk == 300);
+  CHECK(execution("cpu", "fused_linear_ce").loss.loss_chunk == 0);
 }
 
 TEST_CASE("buffers that checkpoints are written from stay allocated after the first save", "[plan]") {

@@ -9,6 +9,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "ops/activation.h"
@@ -18,6 +19,7 @@
 #include "ops/linear.h"
 #include "ops/low_rank.h"
 #include "ops/norm.h"
+#include "ops/parameter.h"
 #include "ops/routing.h"
 
 namespace automodel::ops {
@@ -133,6 +135,14 @@ TEST_CASE("sums of squares per group and Adam over pieces are equal on CPU and d
   const auto [loops, device] = both(run);
   CHECK(loops[0][2].item<double>() == 0);
   for (std::size_t i = 0; i < loops.size(); ++i) CHECK(distance(device[i], loops[i]) < tolerance(at::kFloat));
+}
+
+TEST_CASE("weight gradients of bfloat16 operands are added to float32 without being rounded", "[device]") {
+  Parameter weight{.name = "w", .shape = {4, 8}, .grad = at::zeros({4, 8}, at::kFloat)};
+  const auto gradient = at::randn({16, 4}).to(at::kBFloat16), x = at::randn({16, 8}).to(at::kBFloat16);
+  for (int microbatch = 0; microbatch < 2; ++microbatch) accumulate_product({&weight}, gradient, x);
+  // float32 sums of 16 exact products; rounding to bfloat16 would show as 1/256 or more.
+  CHECK(distance(weight.grad, at::matmul(gradient.to(at::kDouble).t(), x.to(at::kDouble)) * 2) < 1e-5);
 }
 
 }  // namespace automodel::ops
