@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/sigmoid.h>
 
 #include "base/error.h"
@@ -12,6 +11,7 @@
 #include "model/router.h"
 #include "ops/graph.h"
 #include "ops/routing.h"
+#include "ops/row_copies.h"
 #include "ops/split.h"
 
 namespace automodel::model {
@@ -33,8 +33,8 @@ struct LateGradients {
 /// Part of a microbatch's tokens on its way through the experts.
 struct Portion {
   std::int64_t tokens = 0;
-  at::Tensor weights = {};  ///< [tokens, k]
-  at::Tensor place = {};    ///< sorted position of each token's choices: [tokens * k]
+  at::Tensor weights = {};      ///< [tokens, k]
+  ops::RowCopies choices = {};  ///< of tokens, sorted by expert
   ExpertRoute route = {};
   RowsInFlight rows = {};
 };
@@ -88,32 +88,31 @@ class Moe : public Block {
 
   Portion dispatch(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& weights) const {
     Portion part{.tokens = x.size(0), .weights = weights};
-    at::Tensor from;
     {
       const ops::NoGraph guard;
       const auto sorted = ops::sort_choices(experts, moe_.experts);
-      from = sorted.from;
-      part.place = sorted.place;
+      part.choices = {sorted.from, sorted.place};
       part.route = seams_.expert->size() == 1 && !experts_.needs_counts()
                        ? ExpertRoute{.rows = ops::rows_on_device(sorted.counts)}
                        : seams_.expert->route(sorted.counts);
     }
-    part.rows = seams_.expert->send(at::index_select(x, 0, from), part.route, false);
+    part.rows = seams_.expert->send(ops::copied_rows(x, part.choices), part.route, false);
     return part;
   }
 
   void compute(Portion& part) const {
     const auto late = seams_.expert->late_expert_gradients() ? std::make_shared<LateGradients>() : nullptr;
     auto rows = seams_.expert->arrive(part.rows, late ? [late] { late->end(); } : std::function<void()>());
-    if (part.route.order.defined()) rows = at::index_select(rows, 0, part.route.order);
+    if (part.route.order.defined()) rows = ops::copied_rows(rows, part.route.order);
     auto out = experts_.forward(rows, part.route.rows);
     if (late) out = ops::tap({out}, [late] { late->begin(); })[0];
-    if (part.route.back.defined()) out = at::index_select(out, 0, part.route.back);
+    if (part.route.order.defined()) out = ops::copied_rows(out, part.route.order.inverse());
     part.rows = seams_.expert->send(out, part.route, true);
   }
 
   at::Tensor combine(const Portion& part) const {
-    const auto rows = at::index_select(seams_.expert->arrive(part.rows, {}), 0, part.place);
+    // From the order of experts to that of tokens.
+    const auto rows = ops::copied_rows(seams_.expert->arrive(part.rows, {}), ops::permutation(part.choices.places));
     const auto weights = part.weights.to(rows.scalar_type()).unsqueeze(2);
     return (rows.view({part.tokens, moe_.top_k, rows.size(1)}) * weights).sum(1);
   }

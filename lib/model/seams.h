@@ -15,6 +15,7 @@
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/parameter.h"
+#include "ops/row_copies.h"
 
 namespace automodel::model {
 
@@ -93,17 +94,14 @@ struct ExpertRoute {
   std::vector<std::int64_t> sent = {};      ///< number of rows to each rank
   std::vector<std::int64_t> received = {};  ///< number of rows from each rank
   ops::GroupRows rows = {};                 ///< rows of each expert here
-  at::Tensor copies = {};                   ///< int64: source row of each sent row, if several ranks share an expert;
-                                            ///< undefined: identity
-  at::Tensor order = {};  ///< int64: permutation that sorts the received rows by expert, and (`back`) its inverse;
-                          ///< undefined: they are sorted
-  at::Tensor back = {};
+  ops::RowCopies copies = {};               ///< sent rows as copies, if several ranks share an expert; else undefined
+  ops::RowCopies order = {};                ///< sorts the received rows by expert; undefined: they are sorted
 };
 
 /// Rows in flight; arrive() completes them.
 struct RowsInFlight {
-  at::Tensor rows = {};    ///< part of the graph; contents undefined until arrive()
-  at::Tensor copies = {};  ///< for rows that arrive in parts to be summed: the row of each part; else undefined
+  at::Tensor rows = {};        ///< part of the graph; contents undefined until arrive()
+  ops::RowCopies copies = {};  ///< for rows that arrive in parts to be summed; else undefined
   std::shared_ptr<void> state = {};
 };
 

@@ -16,6 +16,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
@@ -35,6 +36,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/row_copies.h"
 #include "torch_catch.h"
 
 namespace automodel::ops {
@@ -315,6 +317,34 @@ TEST_CASE("cross-entropy with a scale and ignored rows matches ATen, forward and
   const auto before = logits.clone();
   cross_entropy(logits, at::zeros({3}, at::kLong), 1.0);
   CHECK(logits.equal(before));  // without a graph, logits stay unchanged
+}
+
+TEST_CASE("rows copied to places, and summed from them, match ATen, with sums rounded once", "[ops]") {
+  const std::int64_t rows = 5, k = 8, width = 3;
+  const auto order = at::randperm(rows * k, at::kLong);  // of the copies, row by row
+  const RowCopies copies{order.floor_divide(k), permutation(order).places};
+  for (const auto type : {at::kDouble, at::kBFloat16}) {
+    const double rounding = type == at::kDouble ? 1e-12 : 1.0 / 256;  // one rounding to 8 bits; of eight sums, several
+    const auto x = leaf(at::randn({rows, width}).to(type)), wide = leaf(x.detach().to(at::kDouble).clone());
+    const auto out = copied_rows(x, copies), expected = wide.index_select(0, copies.source);
+    CHECK(distance(out.detach(), expected.detach()) == 0);
+    const auto gradient = at::randn(out.sizes()).to(type);
+    run_backward(Origin(out), gradient);
+    run_backward(Origin(expected), gradient.to(at::kDouble));
+    CHECK(distance(x.grad(), wide.grad()) < rounding);
+
+    const auto parts = leaf(at::randn({rows * k, width}).to(type));
+    const auto sum = summed_rows(parts, copies, k);
+    const auto of_parts =
+        at::zeros({rows, width}, at::kDouble).index_add(0, copies.source, parts.detach().to(at::kDouble));
+    CHECK(distance(sum.detach(), of_parts) < rounding);
+    const auto incoming = at::randn(sum.sizes()).to(type);
+    run_backward(Origin(sum), incoming);
+    CHECK(distance(parts.grad(), incoming.index_select(0, copies.source)) == 0);
+
+    const auto moved = copied_rows(copied_rows(parts, permutation(order)), permutation(order).inverse());
+    CHECK(distance(moved.detach(), parts.detach()) == 0);
+  }
 }
 
 TEST_CASE("a parameter used in ATen operations gets its gradient", "[ops]") {

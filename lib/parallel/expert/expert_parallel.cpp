@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "ops/graph.h"
+#include "ops/row_copies.h"
 #include "ops/upload.h"
 #include "parallel/expert/exchange.h"
 
@@ -35,6 +35,22 @@ Rows sorted_by_expert(const std::int64_t* counts, int sources, std::int64_t expe
       for (std::int64_t i = 0; i < counts[s * experts + e]; ++i)
         out.push_back(first[static_cast<std::size_t>(s * experts + e)] + i);
   return out;
+}
+
+/// Source and places (ops::RowCopies) of rows that go to `tensor` ranks each. `sent`: the number for each rank, equal
+/// for those `tensor` consecutive ranks that share experts.
+std::pair<Rows, Rows> copies_for(const Rows& sent, int tensor) {
+  Rows sources, places(static_cast<std::size_t>(std::accumulate(sent.begin(), sent.end(), std::int64_t{0})));
+  std::int64_t first = 0;
+  for (std::size_t rank = 0; rank < sent.size(); ++rank) {
+    const auto copy = static_cast<std::int64_t>(rank) % tensor;
+    for (std::int64_t i = 0; i < sent[rank]; ++i) {
+      places[static_cast<std::size_t>((first + i) * tensor + copy)] = static_cast<std::int64_t>(sources.size());
+      sources.push_back(first + i);
+    }
+    if (copy == tensor - 1) first += sent[rank];
+  }
+  return {sources, places};
 }
 
 }  // namespace
@@ -70,28 +86,21 @@ model::ExpertRoute ExpertParallel::route(const at::Tensor& rows) {
     return ops::uploaded(at::tensor(values, at::TensorOptions().dtype(at::kLong)), at::kLong, options_.device);
   };
   if (tensor > 1) {
-    Rows copies;
-    std::int64_t first = 0;
-    for (int rank = 0; rank < size; ++rank) {
-      const auto count = out.sent[static_cast<std::size_t>(rank)];
-      for (std::int64_t i = 0; i < count; ++i) copies.push_back(first + i);
-      if (rank % tensor == tensor - 1) first += count;
-    }
-    out.copies = uploaded(copies);
+    const auto [sources, places] = copies_for(out.sent, tensor);
+    out.copies = {uploaded(sources), uploaded(places)};
   }
   const auto order = sorted_by_expert(counts, size, here);
   Rows back(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
-  out.order = uploaded(order);
-  out.back = uploaded(back);
+  out.order = {uploaded(order), uploaded(back)};
   return out;
 }
 
 model::RowsInFlight ExpertParallel::send(const at::Tensor& x, const model::ExpertRoute& route, bool back) {
   if (group_->size() == 1) return ExpertSeam::send(x, route, back);
   if (!back)
-    return start_exchange(group_, route.copies.defined() ? at::index_select(x, 0, route.copies) : x, route.sent,
+    return start_exchange(group_, route.copies.defined() ? ops::copied_rows(x, route.copies) : x, route.sent,
                           route.received);
   auto in_flight = start_exchange(group_, x, route.received, route.sent);
   in_flight.copies = route.copies;
@@ -102,7 +111,7 @@ at::Tensor ExpertParallel::arrive(const model::RowsInFlight& in_flight, std::fun
   if (group_->size() == 1) return ExpertSeam::arrive(in_flight, std::move(departed));
   auto rows = finish_exchange(in_flight, std::move(departed));
   if (!in_flight.copies.defined()) return rows;
-  return at::zeros({rows.size(0) / options_.tensor, rows.size(1)}, rows.options()).index_add(0, in_flight.copies, rows);
+  return ops::summed_rows(rows, in_flight.copies, options_.tensor);
 }
 
 void ExpertParallel::sum_over_tokens(at::Tensor values) {
