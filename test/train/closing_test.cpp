@@ -26,8 +26,7 @@ TEST_CASE("adapters can be tried if their model is in a folder", "[train]") {
   const auto tries = [](bool has_base) {
     const auto lines = Closing().lines(
         {.checkpoint = "run/epoch_0_step_1", .adapters = true, .has_base = has_base, .has_text = true, .prompt = "Hi"});
-    return std::count(lines.begin(), lines.end(),
-                      "try       automodel generate run/epoch_0_step_1 --prompt Hi");
+    return std::count(lines.begin(), lines.end(), "try       automodel generate run/epoch_0_step_1 --prompt Hi");
   };
   CHECK(tries(true) == 1);
   CHECK(tries(false) == 0);

@@ -1,8 +1,9 @@
-// GEMM with float accumulation, for vectors of 16 or 8 floats (vectors.h). A tile of at most kBlock x kPanel sums,
-// which fill the registers, stays there over up to kMatmulDepth lanes of the inner dimension; a deeper one is cut into
-// nearly equal parts, added to `out` one after the other. So the order of additions depends on the inner dimension
-// alone, not on how rows and columns are divided. Operands are packed into 32-bit lanes: one number as a float, or two
-// bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is decided in tiled_matmul.cpp.
+// GEMM with float accumulation, for vectors of 16 or 8 floats (vectors_avx512.h, vectors_avx2.h). A tile of at most
+// kBlock x kPanel sums, which fill the registers, stays there over up to kMatmulDepth lanes of the inner dimension; a
+// deeper one is cut into nearly equal parts, added to `out` one after the other. So the order of additions depends on
+// the inner dimension alone, not on how rows and columns are divided. Operands are packed into 32-bit lanes: one number
+// as a float, or two bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is decided in
+// tiled_matmul.cpp.
 //
 // A class `Lane` defines the contents of a lane (matmul_float.cpp, matmul_bfloat16.cpp):
 //   Number, kNumbers             the element type, and how many are in a lane
@@ -24,7 +25,7 @@
 #include <immintrin.h>
 
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/vectors.h"
+#include "ops/kernels/transpose.h"
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {

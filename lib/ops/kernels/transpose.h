@@ -1,86 +1,15 @@
-// One vector of floats of the instruction set that a source is compiled for: what the tiles of a GEMM need beyond the
-// arithmetic that the compiler defines for such types. Another instruction set needs the first part below, nothing
-// else.
+// Transposition in registers of as many vectors as one has lanes, by shuffles that the compiler writes for its
+// instruction set. AUTOMODEL_VECTORS (lib/ops/CMakeLists.txt) names the header of the set that a source is compiled
+// for; another set needs another such header, nothing else.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <utility>
 
-#include <immintrin.h>
+#include AUTOMODEL_VECTORS
 
 namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
-
-#ifdef __AVX512F__
-
-using Floats = __m512;
-constexpr std::int64_t kLanes = 16;
-
-/// Which lanes exist, at an edge of a matrix: the first `count`.
-struct Lanes {
-  std::int64_t count;
-  __mmask16 mask;
-};
-inline Lanes lanes(std::int64_t count) {
-  return {count, static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1U << count) - 1U)};
-}
-/// The lanes `there` of x; the others are 0.
-inline Floats load(const float* x, Lanes there) {
-  return _mm512_maskz_loadu_ps(there.mask, x);
-}
-/// Writes the lanes `there`.
-inline void store(float* to, Lanes there, Floats x) {
-  _mm512_mask_storeu_ps(to, there.mask, x);
-}
-inline Floats load(const float* x) {
-  return _mm512_loadu_ps(x);
-}
-inline void store(float* to, Floats x) {
-  _mm512_storeu_ps(to, x);
-}
-inline Floats broadcast(float x) {
-  return _mm512_set1_ps(x);
-}
-/// sums + a b, rounded once.
-inline Floats add_product(Floats sums, Floats a, Floats b) {
-  return _mm512_fmadd_ps(a, b, sums);
-}
-
-#else
-
-using Floats = __m256;
-constexpr std::int64_t kLanes = 8;
-
-struct Lanes {
-  std::int64_t count;
-  __m256i mask;
-};
-inline Lanes lanes(std::int64_t count) {
-  const auto some = static_cast<int>(count < 0 ? 0 : count > kLanes ? kLanes : count);
-  return {some, _mm256_cmpgt_epi32(_mm256_set1_epi32(some), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))};
-}
-inline Floats load(const float* x, Lanes there) {
-  return _mm256_maskload_ps(x, there.mask);
-}
-inline void store(float* to, Lanes there, Floats x) {
-  _mm256_maskstore_ps(to, there.mask, x);
-}
-inline Floats load(const float* x) {
-  return _mm256_loadu_ps(x);
-}
-inline void store(float* to, Floats x) {
-  _mm256_storeu_ps(to, x);
-}
-inline Floats broadcast(float x) {
-  return _mm256_set1_ps(x);
-}
-/// sums + a b, rounded once.
-inline Floats add_product(Floats sums, Floats a, Floats b) {
-  return _mm256_fmadd_ps(a, b, sums);
-}
-
-#endif
 
 inline Floats zeros() {
   return broadcast(0);
