@@ -16,23 +16,38 @@ namespace autograd = torch::autograd;
 
 thread_local Recorded* current_list = nullptr;  // per thread, because loopback ranks are threads of one process
 
+/// What an operation has still to do: empty once it has run backward.
+struct Pending {
+  std::unique_ptr<Backward> backward;
+};
+
 class Node : public autograd::Node {
  public:
-  explicit Node(std::unique_ptr<Backward> backward) : backward_(std::move(backward)) {}
-  std::string name() const override { return backward_ ? backward_->name() : "released"; }
-  void release_variables() override { backward_.reset(); }
+  explicit Node(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
+  std::string name() const override { return pending_->backward ? pending_->backward->name() : "released"; }
+  void release_variables() override { pending_->backward.reset(); }
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
-    AUTOMODEL_CHECK(backward_ != nullptr, "the gradient of an operation is asked for twice");
-    const auto backward = std::move(backward_);
+    AUTOMODEL_CHECK(pending_->backward != nullptr, "the gradient of an operation is asked for twice");
+    const auto backward = std::move(pending_->backward);
     std::vector<bool> needed(num_outputs());
     for (std::size_t i = 0; i < needed.size(); ++i) needed[i] = task_should_compute_output(i);
     return backward->backward(std::move(gradients), needed);
   }
-  Backward* pending() { return backward_.get(); }
 
  private:
-  std::unique_ptr<Backward> backward_;
+  std::shared_ptr<Pending> pending_;
 };
+
+/// How LibTorch holds nodes: std::shared_ptr up to 2.12, then c10::intrusive_ptr.
+using NodePointer = decltype(autograd::Edge::function);
+
+template <class Made, class Pointer = NodePointer>
+Pointer make_node(std::shared_ptr<Pending> pending) {
+  if constexpr (std::is_constructible_v<Pointer, std::shared_ptr<Made>>)
+    return std::make_shared<Made>(std::move(pending));
+  else
+    return c10::make_intrusive<Made>(std::move(pending));
+}
 
 }  // namespace
 
@@ -45,13 +60,14 @@ bool records(const std::vector<at::Tensor>& inputs) {
 
 void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
             std::unique_ptr<Backward> backward) {
-  auto node = std::make_shared<Node>(std::move(backward));
+  const auto pending = std::make_shared<Pending>(std::move(backward));
+  const auto node = make_node<Node>(pending);
   autograd::edge_list edges;
   edges.reserve(inputs.size());
   for (const auto& input : inputs)
     edges.push_back(input.defined() ? autograd::impl::gradient_edge(input) : autograd::Edge());
   node->set_next_edges(std::move(edges));
-  if (current_list != nullptr) current_list->nodes_.push_back(node);
+  if (current_list != nullptr) current_list->nodes_.push_back(pending);
   for (const auto& output : outputs) {
     if (output.defined())
       autograd::set_history(output, node);
@@ -62,9 +78,8 @@ void record(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor
 
 void Recorded::visit_saved(const std::function<void(std::size_t operation, at::Tensor& saved)>& visit) const {
   for (std::size_t i = 0; i < nodes_.size(); ++i)
-    if (const auto node = nodes_[i].lock())
-      if (auto* backward = std::static_pointer_cast<Node>(node)->pending(); backward != nullptr)
-        backward->visit_saved([&](at::Tensor& saved) { visit(i, saved); });
+    if (const auto pending = std::static_pointer_cast<Pending>(nodes_[i].lock()); pending && pending->backward)
+      pending->backward->visit_saved([&](at::Tensor& saved) { visit(i, saved); });
 }
 
 Recorded::Scope::Scope(Recorded& list) : before_(current_list) {
@@ -99,14 +114,13 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
 Origin::Origin(const at::Tensor& result) {
   const auto edge = autograd::impl::gradient_edge(result);
   AUTOMODEL_CHECK(edge.function != nullptr, "a tensor without a graph has no origin");
-  node_ = edge.function;
+  node_ = std::make_shared<NodePointer>(edge.function);
   output_ = edge.input_nr;
 }
 
 void run_backward(const Origin& origin, const at::Tensor& gradient) {
   const OnThisThread guard;
-  const autograd::edge_list roots{
-      autograd::Edge(std::static_pointer_cast<autograd::Node>(origin.node_), origin.output_)};
+  const autograd::edge_list roots{autograd::Edge(*std::static_pointer_cast<NodePointer>(origin.node_), origin.output_)};
   autograd::Engine::get_default_engine().execute(roots, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
                                                  /*accumulate_grad=*/true, {});
 }

@@ -240,12 +240,14 @@ at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes) {
   if (!bytes.is_cpu()) return dense_by_tensors(layout, bytes);
   auto out = at::empty({layout.elements()}, at::TensorOptions().dtype(layout.type()));
   const auto* from = bytes.const_data_ptr<std::uint8_t>();
-  switch (layout.type()) {
-    case at::kFloat: unpack_all(layout, from, out.mutable_data_ptr<float>()); break;
-    case at::kBFloat16: unpack_all(layout, from, out.mutable_data_ptr<at::BFloat16>()); break;
-    case at::kHalf: unpack_all(layout, from, out.mutable_data_ptr<at::Half>()); break;
-    default: return dense_by_tensors(layout, bytes);
-  }
+  if (layout.type() == at::kFloat)
+    unpack_all(layout, from, out.mutable_data_ptr<float>());
+  else if (layout.type() == at::kBFloat16)
+    unpack_all(layout, from, out.mutable_data_ptr<at::BFloat16>());
+  else if (layout.type() == at::kHalf)
+    unpack_all(layout, from, out.mutable_data_ptr<at::Half>());
+  else
+    return dense_by_tensors(layout, bytes);
   return out;
 }
 

@@ -35,12 +35,10 @@ std::pair<std::int64_t, std::int64_t> replicas(const parallel::ReduceGroups& gro
 
 /// The largest finite value of a type.
 double largest(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf: return std::numeric_limits<at::Half>::max();
-    case at::kBFloat16: return std::numeric_limits<at::BFloat16>::max();
-    case at::kFloat: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
-  }
+  if (type == at::kHalf) return std::numeric_limits<at::Half>::max();
+  if (type == at::kBFloat16) return std::numeric_limits<at::BFloat16>::max();
+  if (type == at::kFloat) return std::numeric_limits<float>::max();
+  return std::numeric_limits<double>::max();
 }
 
 }  // namespace
