@@ -38,6 +38,8 @@ def code_of(path):
     text = subprocess.run([cuobjdump, "-sass", "-arch", ARCHITECTURE, str(path)], check=True, capture_output=True, text=True,
                           env={**os.environ, "PATH": places}).stdout
     parts = re.split(r"^\s*Function : (\S+)\n", text, flags=re.M)
+    if len(parts) < 2:  # nothing for this architecture; c++filt without names would read standard input
+        return {}
     names = subprocess.run(["c++filt", *parts[1::2]], check=True, capture_output=True, text=True).stdout.splitlines()
     return dict(zip(names, parts[2::2]))
 

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostSide = 1 << 14;
+constexpr std::int64_t kMostSide = 1 << 14, kMostTokens = 1 << 16;  // pixels; tokens of a picture
 
 /// A whole number from `least` to `most` below `key`; -1 if it is another or missing.
 std::int64_t number(const Json& section, const char* key, std::int64_t least, std::int64_t most) {
@@ -40,6 +40,7 @@ std::optional<PictureTokens> picture_tokens(std::string_view config_text) {
   if (side < 0 || patch < 0 || patch > side || id < 0 || (strategy != "default" && strategy != "full"))
     return std::nullopt;
   const auto across = side / patch;
+  if (across * across >= kMostTokens) return std::nullopt;
   const auto tokens = across * across + (strategy == "full" ? 1 : 0);  // with the class token's row
   return PictureTokens{static_cast<std::int32_t>(id), static_cast<int>(tokens)};
 }

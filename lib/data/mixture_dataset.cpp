@@ -52,6 +52,10 @@ class Mixture final : public Dataset {
     const auto [rows, row] = source(index);
     rows->attention_mask(row, out);
   }
+  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
+    const auto [rows, row] = source(index);
+    return rows->picture_sizes(row);
+  }
   Padding padding() const override { return padding_; }
   std::vector<DatasetShare> parts() const override {
     std::vector<DatasetShare> out;

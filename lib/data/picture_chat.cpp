@@ -21,6 +21,18 @@ ordered_json turn(const char* role, const char* text) {
 }
 
 /// The sizes of the pictures that the messages name. Every one is decoded: what is damaged is found here.
+/// Before a picture is decoded or a token made: a row may name the same picture any number of times.
+void require_room(const ordered_json& messages, int per_picture, const RowLengths& lengths) {
+  constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
+  const auto most = std::min(kMostTokens, lengths.limit.value_or(kMostTokens));
+  std::int64_t pictures = 0;
+  for (const auto& message : messages)
+    pictures += std::count_if(message["content"].begin(), message["content"].end(),
+                              [](const ordered_json& part) { return part["type"] == "image"; });
+  if (pictures > most / per_picture)
+    throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
+}
+
 std::vector<pictures::Size> sizes_of(const ordered_json& messages, const fs::path& folder) {
   std::vector<pictures::Size> out;
   for (const auto& message : messages)
@@ -104,6 +116,7 @@ std::optional<AnswerMarks> PictureChat::find_marks() const {
 BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const fs::path& folder,
                             const RowLengths& lengths) const {
   BuiltRow out;
+  require_room(messages, tokens_.per_picture, lengths);
   out.pictures = sizes_of(messages, folder);
   const auto text = ids_of(messages, tools);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));

@@ -1,7 +1,6 @@
 #include "foreign/toml_tree.h"
 
 #include <algorithm>
-#include <optional>
 #include <sstream>
 
 #define TOML_EXCEPTIONS 0
@@ -13,17 +12,9 @@
 namespace automodel::foreign {
 namespace {
 
-/// Keys with dots open a table for each part, which the parser does not count as nesting, and a key is on one line.
-constexpr std::ptrdiff_t kMaxDots = 1000;  ///< of a line, those of texts and numbers included
-
-std::optional<int> line_of_many_dots(std::string_view text) {
-  for (int line = 1; !text.empty(); ++line) {
-    const auto end = std::min(text.find('\n'), text.size());
-    if (std::ranges::count(text.substr(0, end), '.') > kMaxDots) return line;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return std::nullopt;
-}
+/// Keys with dots open a table for each part, which the parser does not count as nesting, and arrays inside tables
+/// carry the depth from line to line: so the dots of the whole file count, those of texts and numbers included.
+constexpr std::ptrdiff_t kMaxDots = 2000;
 
 /// At most config::kMaxNodes values, counted by `values`; what is beyond is left out.
 config::Node to_tree(const toml::node& node, const std::string& file, std::size_t& values) {
@@ -57,11 +48,11 @@ config::Node to_tree(const toml::node& node, const std::string& file, std::size_
 
 config::Node parse_toml(std::string_view text, const std::string& file, Diagnostics& problems) {
   const config::Node nothing{.kind = config::Node::Kind::kMap, .entries = {}};
-  if (const auto line = line_of_many_dots(text)) {
+  if (std::ranges::count(text, '.') > kMaxDots) {
     problems.add("yaml-syntax")
-        .says("a line of the TOML file has more than {} dots", kMaxDots)
-        .hint("no trainer's keys are so deep")
-        .at({file, *line, 1});
+        .says("the TOML file has more than {} dots", kMaxDots)
+        .hint("no trainer's configuration has so many")
+        .at({file, 1, 1});
     return nothing;
   }
   const auto result = toml::parse(text, file);

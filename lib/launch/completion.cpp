@@ -1,6 +1,7 @@
 #include "launch/completion.h"
 
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -250,6 +251,11 @@ std::string fish(const Commands& commands, const std::vector<std::string>& keys,
                            values, quoted(option.doc));
     }
   }
+  std::set<std::string> without_value;
+  for (const auto& command : commands)
+    for (const auto& option : command.options)
+      if (!option.takes_value && !option.name.empty()) without_value.insert(option.name);
+  const auto flags = joined({without_value.begin(), without_value.end()}, " ");
   std::map<std::string, std::string> keys_with;
   for (const auto& key : key_values) keys_with[joined(key.values, " ")] += " " + key.name;
   std::string cases;
@@ -268,7 +274,7 @@ function __automodel_offer
     set key (string split -m 1 = -- $word)[1]
     set given $key=
   else if string match -q -- '--*' $before
-    set key $before
+    contains -- $before {flags}; or set key $before
   end
   switch (string replace -r '^--' '' -- $key)
 {cases}  end
@@ -288,7 +294,8 @@ function __automodel_offer
 end
 complete -c automodel -n '__fish_seen_subcommand_from {recipe}' -k -a '(__automodel_offer)'
 )",
-      fmt::arg("keys", joined(keys, " ")), fmt::arg("cases", cases), fmt::arg("recipe", with_recipe(commands, " ")));
+      fmt::arg("keys", joined(keys, " ")), fmt::arg("cases", cases), fmt::arg("flags", flags),
+      fmt::arg("recipe", with_recipe(commands, " ")));
   return out;
 }
 

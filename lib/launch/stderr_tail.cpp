@@ -102,6 +102,11 @@ void StderrTail::take_marks(std::string& text) {
     if (!in_mark_line_) {
       const auto mark = text.find_first_of(std::string_view(kMarks.data(), kMarks.size()), from);
       if (mark == std::string::npos) return;
+      // A byte inside a line is some library's or program's, not ours.
+      if (mark + 1 < text.size() && text[mark + 1] != '\n') {
+        from = mark + 1;
+        continue;
+      }
       stopped_ = text[mark] == kStoppedMark.front();
       (text[mark] == kStartMark.front() ? ranks_started_ : done_) = true;
       const auto before = text.rfind('\n', mark);

@@ -1,4 +1,4 @@
-// GEMM on a CPU: the choice between libraries and our own tiles (tiled_matmul.h, AVX-512). bfloat16 operands
+// GEMM on a CPU: the choice between libraries and our own tiles (tiled_matmul.h). bfloat16 operands
 // are accumulated in float32 in one call on processors with instructions for it.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace automodel::ops {
 
-/// True if a GEMM of T (float or c10::BFloat16) accumulated in float32 is one call here. For bfloat16: the processor
-/// multiplies it (AVX512-BF16 or AMX), and LibTorch ships a library that uses this or we have a kernel. For float: our
-/// kernel is faster than LibTorch's library. Fixed for the process and derived from the processor, never from timings,
+/// True if a GEMM of T (float or c10::BFloat16) accumulated in float32 is one call here. For bfloat16: we have
+/// a kernel, or the processor multiplies it (AMX) and LibTorch ships a library that uses this. For float: our kernel is
+/// faster than LibTorch's library. Fixed for the process and derived from the processor, never from timings,
 /// so that ranks on identical machines decide alike.
 template <class T = c10::BFloat16>
 bool has_host_matmul();

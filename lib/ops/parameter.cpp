@@ -41,8 +41,11 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
 /// type; without, they are on a GPU, where rounding would cost another pass over `out`, and may be elsewhere.
 void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool asked) {
   if (host_matmul(out, fresh, a, b)) return;
-  const bool fused = asked || !a.is_cpu() || device_kernels(a) != nullptr;
   const auto type = out.scalar_type();
+  // LibTorch's GEMMs on a GPU widen 16-bit operands to float32, and nothing else.
+  const bool widens = type == at::kFloat && at::isReducedFloatingType(a.scalar_type());
+  const bool on_gpu = !a.is_cpu() || device_kernels(a) != nullptr;
+  const bool fused = on_gpu ? widens : asked;
   if (type != a.scalar_type() && fused && !a.is_cpu()) {
     if (fresh)
       at::mm_out(out, a.t(), b, type);

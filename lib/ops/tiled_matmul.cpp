@@ -166,13 +166,18 @@ void tiled_matmul(OutputMatrix<Bits> out, const MatrixView<Bits>& a, const Matri
     divided(tiles<Bits>().rounded, out, true, a, b, rows, inner, columns);
     return;
   }
-  const at::Tensor sums = at::empty({rows, columns}, at::kFloat);
-  auto* const from = sums.mutable_data_ptr<float>();
-  divided(tiles<Bits>().sum, OutputMatrix<float>{from, columns}, true, a, b, rows, inner, columns);
-  at::parallel_for(0, rows, 16, [&](std::int64_t begin, std::int64_t end) {
-    for (auto row = begin; row < end; ++row)
-      kernels().attention_bfloat16.narrow(from + row * columns, 1, out.data + row * out.stride, columns);
-  });
+  // Strips of rows, of at most 16 MiB of sums where columns allow: as many sums as logits would double their memory.
+  const auto strip = std::min(rows, std::max<std::int64_t>(64, (4 << 20) / columns));
+  const at::Tensor memory = at::empty({strip, columns}, at::kFloat);
+  auto* const sums = memory.mutable_data_ptr<float>();
+  for (std::int64_t first = 0; first < rows; first += strip) {
+    const auto some = std::min(strip, rows - first);
+    divided(tiles<Bits>().sum, OutputMatrix<float>{sums, columns}, true, from(a, first, 0), b, some, inner, columns);
+    at::parallel_for(0, some, 16, [&](std::int64_t begin, std::int64_t end) {
+      for (auto row = begin; row < end; ++row)
+        kernels().attention_bfloat16.narrow(sums + row * columns, 1, out.data + (first + row) * out.stride, columns);
+    });
+  }
 }
 
 std::int64_t deepest_rounded() {

@@ -19,7 +19,7 @@ bool has_tiles();
 template <class T>
 void tiled_matmul(OutputMatrix<float> out, bool fresh, const MatrixView<T>& a, const MatrixView<T>& b,
                   std::int64_t rows, std::int64_t inner, std::int64_t columns);
-/// The same, fresh, each sum rounded once; through memory for `rows` x `columns` floats if `inner` is above
+/// The same, fresh, each sum rounded once; through strips of float sums if `inner` is above
 /// deepest_rounded().
 void tiled_matmul(OutputMatrix<c10::BFloat16> out, const MatrixView<c10::BFloat16>& a,
                   const MatrixView<c10::BFloat16>& b, std::int64_t rows, std::int64_t inner, std::int64_t columns);

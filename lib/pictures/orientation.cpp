@@ -29,11 +29,20 @@ std::string_view part(std::string_view text, std::size_t at, std::size_t size) {
   return at > text.size() ? std::string_view() : text.substr(at, size);
 }
 
+std::string_view without_name(std::string_view exif) {
+  constexpr std::string_view kName("Exif\0\0", 6);
+  return exif.starts_with(kName) ? exif.substr(kName.size()) : exif;
+}
+
 /// The segment "Exif" of a JPEG file, without its name.
 std::string_view exif_of_jpeg(std::string_view file) {
   const Numbers number(file, true);
   constexpr std::uint32_t kMark = 0xFF, kApp1 = 0xE1, kScan = 0xDA;
   for (std::size_t at = 2; number(at, 1) == kMark && number(at + 1, 1) != kScan;) {
+    if (number(at + 1, 1) == kMark) {  // padding
+      ++at;
+      continue;
+    }
     const auto size = number(at + 2, 2);
     if (number(at + 1, 1) == kApp1 && part(file, at + 4, 6) == std::string_view("Exif\0\0", 6))
       return part(file, at + 10, size < 8 ? 0 : size - 8);
@@ -46,7 +55,7 @@ std::string_view exif_of_png(std::string_view file) {
   const Numbers number(file, true);
   for (std::size_t at = 8; at + 12 <= file.size();) {
     const auto size = number(at, 4);
-    if (part(file, at + 4, 4) == "eXIf") return part(file, at + 8, size);
+    if (part(file, at + 4, 4) == "eXIf") return without_name(part(file, at + 8, size));
     at += std::size_t{12} + size;
   }
   return {};
@@ -56,9 +65,7 @@ std::string_view exif_of_webp(std::string_view file) {
   const Numbers number(file, false);
   for (std::size_t at = 12; at + 8 <= file.size();) {
     const auto size = number(at + 4, 4);
-    auto found = part(file, at + 8, size);
-    if (part(file, at, 4) == "EXIF")
-      return found.starts_with(std::string_view("Exif\0\0", 6)) ? found.substr(6) : found;
+    if (part(file, at, 4) == "EXIF") return without_name(part(file, at + 8, size));
     at += std::size_t{8} + size + size % 2;
   }
   return {};

@@ -15,7 +15,8 @@ Sharding plan_sharding(const config::DistributedConfig& distributed, const mesh:
                        int expert_tensor = 1, std::int64_t passes = 2);
 
 /// What is stored in parts. With one shard on the device that is nothing: gathering would copy all weights before every
-/// use. Weights are then published by the optimizer's step, as with DDP; types and their rounding stay the strategy's.
+/// use. Weights are then published by the optimizer's step, as with DDP; types stay the strategy's; what each reduction
+/// of a step would round to its type is rounded once.
 Sharding stored_parts(const Sharding& sharding);
 
 }  // namespace automodel::plan

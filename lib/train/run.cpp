@@ -142,7 +142,7 @@ class Run {
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());
     if (const auto& slow = recipe_.fault_tolerance->slow_rank(); slow) clock_ = &trainer_->time_phases(slow->steps());
     start_->restore(*trainer_);
-    stopping_.emplace(recipe_.step_scheduler(), start_->state.validations);
+    stopping_.emplace(recipe_.step_scheduler(), goes_on() ? start_->state.validations : checkpoint::ValidationTrend());
     checkpointing_ = std::make_unique<Checkpointing>(
         *setup_, *trainer_, *stopping_, *start_, std::move(copies),
         [this](const std::string& line) { reports_->line(line); },
@@ -151,6 +151,15 @@ class Run {
     const auto& place = runtime_->place();
     trace_ = std::make_unique<RunTrace>(runtime_->pipeline(), setup_->plan, place.pp,
                                         place.dp == 0 && place.cp == 0 && place.tp == 0);
+  }
+
+  /// Whether this is the run that saved the checkpoint, and not one that starts from another's (restore_from): its
+  /// validations are then not this run's.
+  bool goes_on() const {
+    if (!start_->resumed() || start_->kind == StartKind::kMemoryCopy) return true;
+    const auto whole = [](const fs::path& path) { return fs::absolute(path).lexically_normal(); };
+    return whole(start_->checkpoint).parent_path() ==
+           whole(fs::path(recipe_.checkpoint->checkpoint_dir()) / "").parent_path();
   }
 
   void banner() {
@@ -222,7 +231,7 @@ class Run {
                             .checkpoint = checkpointing_->newest(),
                             .adapters = setup_->plan.adapters.has_value(),
                             .few_bits = setup_->plan.execution.precision.quantization.has_value(),
-                            .has_base = !setup_->plan.model->folder.empty(),
+                            .has_base = setup_->plan.model->load_weights,
                             .has_text = text,
                             .prompt = prompted ? generation->prompts().front() : "",
                             .lowest = lowest_saved(),

@@ -29,7 +29,8 @@ std::atomic<CountingAllocator*> counting = nullptr;
 /// a step with two layers of Llama-3.2-1B's widths. Freed ones are kept for blocks of nearly their size.
 class LargeBlocks {
  public:
-  static constexpr std::size_t kSmallest = (32 << 20) + 1;
+  static constexpr std::size_t kSmallest = (32 << 20) + 1;           ///< of usable bytes
+  static constexpr std::size_t kSmallestRequest = (32 << 20) - 128;  ///< may be mapped, and then has more usable bytes
 
   /// A kept block of at least `bytes` that wastes at most an eighth; or null.
   void* take(std::size_t bytes) {
@@ -49,7 +50,7 @@ class LargeBlocks {
   /// Gives blocks to `release`, the largest first, until no more than `most` bytes are kept.
   template <class Release>
   void shrink(std::int64_t most, const Release& release) {
-    if (bytes_ == 0) return;
+    if (static_cast<std::int64_t>(bytes_) <= most) return;
     const std::lock_guard lock(mutex_);
     while (!blocks_.empty() && static_cast<std::int64_t>(bytes_) > most) {
       const auto last = std::prev(blocks_.end());
@@ -83,11 +84,11 @@ class CountingAllocator : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return inner_->allocate(0);
-    void* block = bytes < LargeBlocks::kSmallest ? nullptr : large_.take(bytes);
+    void* block = bytes < LargeBlocks::kSmallestRequest ? nullptr : large_.take(bytes);
     if (block == nullptr) {
       make_room(static_cast<std::int64_t>(bytes));
       block = inner_->raw_allocate(bytes);
-      if (bytes >= LargeBlocks::kSmallest) advise_huge_pages(block, bytes);
+      if (bytes >= LargeBlocks::kSmallestRequest) advise_huge_pages(block, bytes);
     }
     const auto size = static_cast<std::int64_t>(malloc_usable_size(block));
     const auto now = now_.fetch_add(size, std::memory_order_relaxed) + size;

@@ -12,8 +12,9 @@ namespace automodel::train {
 /// the first large allocation.
 void keep_freed_memory();
 
-/// Starts counting tensors allocated on the CPU in this process; later calls do nothing. Thread-safe. Call it before
-/// the first tensor, since what earlier tensors take is not counted.
+/// Starts counting tensors allocated on the CPU in this process, and keeping freed blocks above 32 MiB for blocks of
+/// nearly their size, as long as these and what is in use do not exceed the most that was ever in use. Later calls do
+/// nothing. Thread-safe. Call it before the first tensor, since what earlier tensors take is not counted.
 void count_tensor_memory();
 
 /// Peak bytes since counting began or since the last such call; the peak then restarts from the current amount. Zero if

@@ -446,6 +446,8 @@ TEST_CASE("ranking checkpoints by a validation set that does not exist gives a w
   CHECK(warning("validation_dataset_nights" + set + ranked) == "");
   CHECK(warning(ranked) == "no validation set is named 'nights', so no checkpoint becomes LOWEST_VAL");
   CHECK(warning("validation_dataset" + set + ranked) != "");
+  CHECK(warning("validation_dataset" + set + ranked + "step_scheduler: {early_stopping_patience: 2}\n") ==
+        "no validation set is named 'nights', so no checkpoint becomes LOWEST_VAL and the run never ends early");
   CHECK(warning("validation_dataset_days" + set + ranked) != "");
   CHECK(warning("validation_dataset_days" + set) ==
         "no validation set is named 'default', so no checkpoint becomes LOWEST_VAL");

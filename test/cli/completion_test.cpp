@@ -77,6 +77,7 @@ TEST_CASE("fish completes commands, recipes, options, values and keys", "[cli]")
   if (!installed("fish")) return;
   CHECK(fish("automodel pl") == Words{"plan"});
   CHECK(fish("automodel plan rec") == Words{"recipe.yaml", "recipe="});
+  CHECK(fish("automodel plan --json rec") == Words{"recipe.yaml", "recipe="});
   CHECK(fish("automodel plan recipe.yaml --world") == Words{"--world-size"});
   CHECK(fish("automodel plan recipe.yaml --actions ") == Words{"compute", "lowered"});
   CHECK(fish("automodel train recipe.yaml --distributed.pipeline.layers") ==

@@ -289,6 +289,32 @@ TEST_CASE("Words of other launchers and keys without a value are explained", "[f
   CHECK(holds(run.train("--world-size 1 --checkpoint.checkpoint_dir other").out, "loss      first "));
 }
 
+TEST_CASE("A run that ends early says why, and exports the checkpoint with the lowest validation loss", "[first-day]") {
+  const FirstRun run;
+  // The rate of the second step is absurd: from then on every validation is worse than the first.
+  const std::string words =
+      "--validation_dataset._target_ jsonl --validation_dataset.path b.jsonl --validation_dataset.tokenizer bytes "
+      "--validation_dataset.cache false --step_scheduler.val_every_steps 1 --step_scheduler.ckpt_every_steps 1 "
+      "--step_scheduler.early_stopping_patience 2 --step_scheduler.max_steps 9 --optimizer.lr 1 "
+      "--lr_scheduler.lr_warmup_steps 1 --lr_scheduler.lr_decay_style constant --checkpoint.max_recent_checkpoints 1";
+  const auto ended = run.train(words);
+  INFO(ended.out << ended.err);
+  REQUIRE(ended.code == 0);
+  CHECK(holds(ended.out, "\nended early after step 2: the validation loss was not lower than "));
+  CHECK(holds(ended.out, "\nmodel     run/epoch_1_step_2/model: "));
+  CHECK(holds(ended.out, "\nbest      run/LOWEST_VAL: the lowest loss on validation data of a checkpoint, "));
+  CHECK(last_line(ended.out) == "export    automodel checkpoint export run/LOWEST_VAL NEW_FOLDER");
+  CHECK(holds(run.folder.read("run/events.jsonl"), "\"event\": \"early-stop\""));
+  // It is kept beside the newest.
+  const auto exported = test::run_program(run.folder, "checkpoint export run/LOWEST_VAL new");
+  CHECK(exported.code == 0);
+  CHECK(holds(exported.out, "epoch_0_step_0"));
+  CHECK(run.folder.read("new/model.safetensors") == run.folder.read("run/epoch_0_step_0/model/model.safetensors"));
+  const auto again = run.train(words);
+  CHECK(holds(again.out, "ended early after step 2: nothing is left to train, since "));
+  CHECK(last_line(again.out) == last_line(ended.out));
+}
+
 TEST_CASE("A run that was resumed ends with the losses of all its steps", "[first-day]") {
   const FirstRun run;
   const std::string validated =

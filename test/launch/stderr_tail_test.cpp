@@ -122,6 +122,9 @@ TEST_CASE("ranks signal that they are done, and how") {
     }
   }
   CHECK_FALSE(said_in_pieces({"a\n" + std::string(kStartMark) + "b\n"}).done);
+  const auto foreign = said_in_pieces({"a\n" + std::string(kStartMark) + "b\x04" + "c\n"});  // some library's byte
+  CHECK_FALSE(foreign.done);
+  CHECK(foreign.forwarded == "a\nb\x04" + std::string("c\n"));
 }
 
 TEST_CASE("what mpirun says about its ranks is kept apart, in pieces of any size") {

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
 #include "comm/loopback/loopback.h"
@@ -179,6 +180,27 @@ TEST_CASE("ranks of one process start counting tensor memory together", "[train]
   const auto peak = take_tensor_peak();
   CHECK(peak >= 400000);
   CHECK(peak < 500000);
+}
+
+TEST_CASE("large blocks are kept for the next step, within the most that was in use", "[train]") {
+  count_tensor_memory();
+  constexpr std::int64_t kMebibyte = 1 << 20;
+  const auto block = [](std::int64_t mebibytes) { return at::empty({mebibytes * kMebibyte}, at::kByte); };
+  const auto used = block(400);
+  { const auto most = block(300); }
+  const auto first_byte = [](const at::Tensor& x) { return static_cast<std::uint8_t*>(x.data_ptr()); };
+  // What is mapped anew is 0.
+  const auto stays = [&](std::int64_t before, std::int64_t after) {
+    *first_byte(block(before)) = 7;
+    const auto other = at::empty({1000});
+    return *first_byte(block(after)) == 7;
+  };
+  for (const std::int64_t size : {32, 33, 90}) {
+    CAPTURE(size);
+    CHECK(stays(size, size));
+  }
+  CHECK(stays(200, 190));  // wastes less than an eighth
+  CHECK_FALSE(stays(110, 90));
 }
 
 TEST_CASE("steps skipped in float16 do not advance the warm-up", "[train]") {

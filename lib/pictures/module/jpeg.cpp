@@ -42,10 +42,10 @@ int product(int a, int b) {
   return ((t >> 8) + t) >> 8;
 }
 
-/// One row of C, M, Y, K. `inverted`: stored as 255 - value, which Adobe's programs do.
-void to_rgb(const JSAMPLE* row, unsigned width, bool inverted, std::uint8_t* out) {
+/// One row of C, M, Y, K, stored as 255 - value: Adobe's programs do so, and Pillow reads all such files like that.
+void to_rgb(const JSAMPLE* row, unsigned width, std::uint8_t* out) {
   for (unsigned x = 0; x < width; ++x) {
-    const auto value = [&](unsigned channel) { return inverted ? 255 - row[4 * x + channel] : row[4 * x + channel]; };
+    const auto value = [&](unsigned channel) { return 255 - row[4 * x + channel]; };
     const int light = 255 - value(3);
     for (unsigned channel = 0; channel < 3; ++channel) {
       const int ink = light - product(value(channel), light);
@@ -67,9 +67,19 @@ bool read(jpeg_decompress_struct& info, const Source& source, std::vector<JSAMPL
     JSAMPLE* line = out + std::size_t{3} * info.output_scanline * info.output_width;
     JSAMPLE* to = inks ? row.data() : line;
     jpeg_read_scanlines(&info, &to, 1);
-    if (inks) to_rgb(row.data(), info.output_width, info.saw_Adobe_marker != 0, line);
+    if (inks) to_rgb(row.data(), info.output_width, line);
   }
   return true;
+}
+
+/// False after an error, which comes back here by longjmp.
+bool try_read(jpeg_decompress_struct& info, Errors& errors, jpeg_progress_mgr& progress, const Source& source,
+              std::vector<JSAMPLE>& row) {
+  if (setjmp(errors.back) != 0) return false;
+  jpeg_create_decompress(&info);
+  info.progress = &progress;
+  jpeg_mem_src(&info, source.bytes, source.count);
+  return read(info, source, row);
 }
 
 }  // namespace
@@ -82,17 +92,10 @@ bool decode_jpeg(const Source& source) {
   info.err = jpeg_std_error(&errors.base);
   errors.base.error_exit = leave;
   errors.base.emit_message = warn;
-  if (setjmp(errors.back) != 0) {
-    jpeg_destroy_decompress(&info);
-    return source.fail(errors.reason);
-  }
-  jpeg_create_decompress(&info);
   progress.progress_monitor = watch_scans;
-  info.progress = &progress;
-  jpeg_mem_src(&info, source.bytes, source.count);
-  const bool good = read(info, source, row);
+  const bool good = try_read(info, errors, progress, source, row);
   jpeg_destroy_decompress(&info);
-  return good;
+  return good || source.fail(errors.reason);
 }
 
 }  // namespace automodel::pictures
