@@ -288,6 +288,55 @@ TEST_CASE("host_matmul accumulates correctly for every operand layout", "[host m
   check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
+namespace avx2 {  // lib/ops/kernels/dispatch.cpp
+MatmulKernels<float> float_matmuls();
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
+}  // namespace avx2
+
+namespace {
+
+/// One GEMM of a table of kernels, whichever this processor's choice is: `a` packed, or `b`.
+template <class T>
+void check_table(const MatmulKernels<T>& by, at::ScalarType type, const Size& size, bool transposed, bool packs_rows) {
+  const auto& [rows, inner, columns] = size;
+  CAPTURE(type, rows, inner, columns, transposed, packs_rows);
+  const at::Tensor a = at::randn(transposed ? std::vector{inner, rows} : std::vector{rows, inner}).to(type);
+  const at::Tensor b = at::randn(transposed ? std::vector{columns, inner} : std::vector{inner, columns}).to(type);
+  const MatrixView<T> left{a.const_data_ptr<T>(), a.size(1), transposed},
+      right{b.const_data_ptr<T>(), b.size(1), transposed};
+  const auto blocks = (rows + by.block - 1) / by.block, panels = (columns + by.panel - 1) / by.panel;
+  const auto memory = [](std::int64_t floats) { return at::empty({floats}, at::kFloat); };  // aligned to 64 bytes
+  at::Tensor of_rows = memory(blocks * by.room(inner)), of_columns = memory(panels * by.panel * inner);
+  at::Tensor out = at::full({rows, columns + 4}, 2.0, at::kFloat);
+  const OutputMatrix<float> to{out.mutable_data_ptr<float>(), columns + 4};
+  if (packs_rows) {
+    by.pack_rows(left, rows, inner, 0, blocks, of_rows.mutable_data_ptr<float>());
+    by.sum.stream_columns(to, false, of_rows.const_data_ptr<float>(), right, rows, inner, columns,
+                          of_columns.mutable_data_ptr<float>());
+  } else {
+    by.pack_columns(right, columns, inner, 0, panels, of_columns.mutable_data_ptr<float>());
+    by.sum.stream_rows(to, false, left, of_columns.const_data_ptr<float>(), rows, inner, columns,
+                       of_rows.mutable_data_ptr<float>());
+  }
+  require_float_sum(out.narrow(1, 0, columns), at::full({rows, columns}, 2.0, at::kFloat), transposed ? a : a.t(),
+                    transposed ? b.t() : b);
+  CHECK(all_are(2, out.narrow(1, columns, 4)));
+}
+
+}  // namespace
+
+TEST_CASE("tiles for AVX2 multiply on every processor that has it", "[host matmul]") {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
+  at::manual_seed(12);
+  for (const auto& size : {Size{1, 1, 1}, Size{3, 2, 5}, Size{6, 33, 16}, Size{7, 9, 17}, Size{40, 32, 70},
+                           Size{129, 65, 47}, Size{31, 900, 35}, Size{200, 1024, 90}})
+    for (const bool transposed : {false, true})
+      for (const bool packs_rows : {false, true}) {
+        check_table(avx2::float_matmuls(), at::kFloat, size, transposed, packs_rows);
+        check_table(avx2::bfloat16_matmuls(), at::kBFloat16, size, transposed, packs_rows);
+      }
+}
+
 TEST_CASE("float32 operands and gradients may be slices of larger matrices", "[host matmul]") {
   at::manual_seed(7);
   const std::int64_t n = 75, rows = 90, columns = 110;
