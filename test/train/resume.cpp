@@ -16,6 +16,7 @@
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/checkpointing.h"
+#include "train/early_stopping.h"
 #include "train/saved_runs.h"
 #include "train/trainer.h"
 
@@ -97,7 +98,8 @@ void save_again(comm::World& world, const std::string& text) {
   train::Runtime runtime(setup.plan, world, start.weights);
   train::Trainer trainer(runtime, start.rates);
   start.restore(trainer);
-  train::Checkpointing checkpoints(setup, trainer, start, std::move(copies));
+  const train::EarlyStopping stopping(loaded.recipe.step_scheduler(), start.state.validations);
+  train::Checkpointing checkpoints(setup, trainer, stopping, start, std::move(copies));
   checkpoints.after_step({.step = 99, .checkpoint = true, .last = true}, 0.0, std::nullopt);
 }
 

@@ -9,6 +9,7 @@
 #include "parity/parity.h"
 #include "rank_suite.h"
 #include "train/checkpointing.h"
+#include "train/early_stopping.h"
 #include "train/trainer.h"
 
 namespace automodel::test {
@@ -22,7 +23,8 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
   train::Trainer trainer(runtime, start.rates);
   trainer.bad_steps() = train::BadStepRule(loaded.recipe.fault_tolerance());
   start.restore(trainer);
-  train::Checkpointing checkpoints(setup, trainer, start, std::move(copies));
+  const train::EarlyStopping stopping(loaded.recipe.step_scheduler(), start.state.validations);
+  train::Checkpointing checkpoints(setup, trainer, stopping, start, std::move(copies));
   std::vector<double> losses;
   for (auto step = start.first_step; step < end; ++step) {
     auto plan = setup.steps->plan(step);
