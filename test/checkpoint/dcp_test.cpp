@@ -17,6 +17,7 @@
 #include "checkpoint/dcp/import.h"
 #include "checkpoint/dcp/pickled.h"
 #include "checkpoint/dcp/titan_names.h"
+#include "checkpoint/format/weight_names.h"
 #include "temporary_folder.h"
 
 using namespace automodel;
@@ -300,7 +301,7 @@ TEST_CASE("every name of torchtitan comes back from Hugging Face's") {
       REQUIRE(there);
       const auto back = from_titan(there->name, family);
       REQUIRE(back);
-      CHECK(back->hugging_face == name);
+      CHECK(back->name == name);
       CHECK(back->paired_rows == there->paired_rows);
     }
   CHECK(to_titan("model.layers.2.self_attn.k_proj.weight", "llama")->name == "layers.2.attention.qkv_linear.wk.weight");
@@ -314,7 +315,7 @@ TEST_CASE("torchtitan's rows in pairs become halves of heads, under Hugging Face
   CHECK(rows == Sizes{0, 2, 1, 3, 4, 6, 5, 7});
   CHECK(from_titan("layers.11.attention.wq.weight", "llama")->paired_rows);
   CHECK_FALSE(from_titan("layers.11.attention.qkv_linear.wk.weight", "qwen3")->paired_rows);
-  CHECK(from_titan("layers.11.attention.qkv_linear.wk.weight", "llama")->hugging_face ==
+  CHECK(from_titan("layers.11.attention.qkv_linear.wk.weight", "llama")->name ==
         "model.layers.11.self_attn.k_proj.weight");
   CHECK_FALSE(from_titan("layers.11.attention.wv.weight", "llama")->paired_rows);
   CHECK_FALSE(from_titan("optimizer.state.norm.weight.exp_avg", "llama"));

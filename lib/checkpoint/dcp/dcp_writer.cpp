@@ -36,12 +36,6 @@ class Crc32 {
   std::uint32_t state_ = 0xFFFFFFFFU;
 };
 
-std::string little(std::uint64_t value, std::size_t size) {
-  std::string out;
-  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
-  return out;
-}
-
 /// A member of a zip file, stored as it is.
 struct Member {
   std::string name = {};
@@ -51,13 +45,14 @@ struct Member {
 
   /// What both of its headers have from the version to the length of the extra field.
   std::string fields() const {
-    return little(20, 2) + little(0, 4) + little(0, 2) + little(0x21, 2) + little(crc, 4) + little(size, 4) +
-           little(size, 4) + little(name.size(), 2) + little(0, 2);
+    return little_endian(20, 2) + little_endian(0, 4) + little_endian(0, 2) + little_endian(0x21, 2) +
+           little_endian(crc, 4) + little_endian(size, 4) + little_endian(size, 4) + little_endian(name.size(), 2) +
+           little_endian(0, 2);
   }
   std::string header() const { return "PK\3\4" + fields() + name; }
   std::string entry() const {
-    return "PK\1\2" + little(20, 2) + fields() + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 4) +
-           little(at, 4) + name;
+    return "PK\1\2" + little_endian(20, 2) + fields() + little_endian(0, 2) + little_endian(0, 2) +
+           little_endian(0, 2) + little_endian(0, 4) + little_endian(at, 4) + name;
   }
 };
 
@@ -120,9 +115,9 @@ ArchiveFile::Place ArchiveFile::add(const std::string& pickle, std::uint64_t sto
   }
   std::string directory;
   for (const auto& member : members) directory += member.entry();
-  const auto count = little(members.size(), 2);
-  file_.write(end_ + at, directory + "PK\5\6" + little(0, 4) + count + count + little(directory.size(), 4) +
-                             little(at, 4) + little(0, 2));
+  const auto count = little_endian(members.size(), 2);
+  file_.write(end_ + at, directory + "PK\5\6" + little_endian(0, 4) + count + count +
+                             little_endian(directory.size(), 4) + little_endian(at, 4) + little_endian(0, 2));
   end_ += at + directory.size() + 22;
   return {place.begin, end_ - place.begin};
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <utility>
@@ -232,10 +230,9 @@ class Exporting {
   bool titan() const { return wish_.layout == ForeignLayout::kTitan; }
 
   /// A weight's name there.
-  std::string named(const std::string& name) const {
-    if (!titan()) return name;
-    const auto known = to_titan(name, spec_.model_type);
-    if (known) return known->name;
+  Renamed renamed(const std::string& name) const {
+    if (!titan()) return {name};
+    if (auto known = to_titan(name, spec_.model_type)) return *known;
     throw Error(ExitCode::kCheckpoint,
                 Diagnostic{"checkpoint-missing"}
                     .says("torchtitan's name of '{}' of a {} model is not known", name, spec_.model_type)
@@ -243,9 +240,9 @@ class Exporting {
                     .at({"command line", 0, 0}));
   }
 
-  Source ordered(const std::string& name, const Source& source) const {
+  Source ordered(const Source& source, const Renamed& there) const {
     auto out = source;
-    if (titan() && to_titan(name, spec_.model_type)->paired_rows) out.head_dim = spec_.head_dim;
+    if (there.paired_rows) out.head_dim = spec_.head_dim;
     return out;
   }
 
@@ -255,12 +252,12 @@ class Exporting {
   }
 
   void add_weight(DcpWriter& out, const std::string& name, const Source& source) {
-    const auto there = named(name);
-    const auto given = ordered(name, source);
+    const auto there = renamed(name);
+    const auto given = ordered(source, there);
     if (titan())
-      out.add_tensor(there, {text(there)}, given.type(), given.shape, rows_of(given));
+      out.add_tensor(there.name, {text(there.name)}, given.type(), given.shape, rows_of(given));
     else
-      out.add_tensor("model." + there, path_of("model", there), given.type(), given.shape, rows_of(given));
+      out.add_tensor("model." + there.name, path_of("model", there.name), given.type(), given.shape, rows_of(given));
     ++report_.weights;
   }
 
@@ -310,14 +307,15 @@ class Exporting {
     const std::string_view step_bytes(reinterpret_cast<const char*>(&steps), sizeof steps);
     std::vector<std::string> parameters;
     for (const auto& [weight, states] : saved_.states) {
-      const auto there = named(weight);
+      const auto is = renamed(weight);
+      const auto& there = is.name;
       parameters.push_back(text(there));
       const auto path = [&](const std::string& state) -> std::vector<std::string> {
         if (nested) return {text(key), text("state"), text(there), text(state)};
         return path_of(key, fmt::format("state.{}.{}", there, state));
       };
       for (const auto& [state, source] : states) {
-        const auto given = ordered(weight, source);
+        const auto given = ordered(source, is);
         out.add_tensor(fmt::format("{}.state.{}.{}", key, there, state), path(state), given.type(), given.shape,
                        rows_of(given));
       }
@@ -370,9 +368,7 @@ class Exporting {
 }  // namespace
 
 DcpReport export_dcp(const fs::path& from, const fs::path& out, const DcpExport& wish) {
-  if (is_there(out))
-    throw Error(
-        Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new folder").at({"command line", 0, 0}));
+  require_new(out, "folder");
   auto saved = read_saved(from);
   auto parsed = arch::parse_hf_config(saved.config, (model_folder_of(from) / "config.json").native());
   if (!parsed.spec) throw Error(ExitCode::kCheckpoint, std::move(parsed.errors));
@@ -387,22 +383,12 @@ DcpReport export_dcp(const fs::path& from, const fs::path& out, const DcpExport&
             .at({"command line", 0, 0}));
   DcpReport report;
   arrange(saved, spec, layout, report);
-  auto partial = out;
-  partial += ".partial";
-  std::error_code error;
-  fs::remove_all(partial, error);
-  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
-  make_folder(partial);
-  try {
-    Exporting(saved, wish, spec, layout, report).write(partial);
-    sync_folder(partial);
-    if (rename(partial.c_str(), out.c_str()) != 0)
-      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
-    return report;
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  make_new(out, [&](const fs::path& folder) {
+    make_folder(folder);
+    Exporting(saved, wish, spec, layout, report).write(folder);
+    sync_folder(folder);
+  });
+  return report;
 }
 
 }  // namespace automodel::checkpoint

@@ -13,6 +13,7 @@
 #include "base/json_depth.h"
 #include "checkpoint/dcp/titan_names.h"
 #include "checkpoint/format/tensor_file.h"
+#include "checkpoint/format/weight_names.h"
 
 namespace automodel::checkpoint {
 namespace {
@@ -204,10 +205,10 @@ void ForeignCheckpoint::find_weights(const arch::ModelSpec& spec, const arch::La
       const auto known = from_titan(name, spec.model_type);
       if (!known)
         run.left_out.push_back(name);
-      else if (tied.contains(known->hugging_face))
-        copies[known->hugging_face] = &tensor;
+      else if (tied.contains(known->name))
+        copies[known->name] = &tensor;
       else
-        run.weights[known->hugging_face] = {&tensor, order_of(known->paired_rows)};
+        run.weights[known->name] = {&tensor, order_of(known->paired_rows)};
     }
   } else {
     std::string_view key;
@@ -272,7 +273,7 @@ void ForeignCheckpoint::find_states(const arch::ModelSpec& spec, ForeignRun& run
         run.left_out.push_back(name);
         continue;
       }
-      parameter = known->hugging_face;
+      parameter = known->name;
     }
     const auto weight = run.weights.find(parameter);
     if (weight != run.weights.end() && weight->second.tensor->shape != tensor.shape)

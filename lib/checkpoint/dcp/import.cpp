@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <map>
 
 #include <fmt/format.h>
@@ -180,29 +178,17 @@ ElementType weight_type(const ForeignRun& run) {
 }
 
 ImportReport import_run(const ForeignRun& run, const fs::path& out, const ImportWish& wish) {
-  if (is_there(out))
-    throw Error(
-        Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new folder").at({"command line", 0, 0}));
+  require_new(out, "folder");
   ImportReport report{.steps = run.steps};
   if (run.steps_from.empty()) report.lines.push_back("no number of steps: the run begins at its first");
   if (!run.left_out.empty())
     report.lines.push_back(fmt::format("{} tensors are left out, the first is {}", run.left_out.size(),
                                        printable(run.left_out.front(), kMostShown)));
-  auto partial = out;
-  partial += ".partial";
-  std::error_code error;
-  fs::remove_all(partial, error);
-  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
-  make_folder(partial);
-  try {
-    write_checkpoint(run, partial, wish, report);
-    if (rename(partial.c_str(), out.c_str()) != 0)
-      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
-    return report;
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  make_new(out, [&](const fs::path& folder) {
+    make_folder(folder);
+    write_checkpoint(run, folder, wish, report);
+  });
+  return report;
 }
 
 }  // namespace automodel::checkpoint

@@ -4,14 +4,10 @@
 #include <bit>
 #include <limits>
 
+#include "checkpoint/format/file.h"
+
 namespace automodel::checkpoint::pickled {
 namespace {
-
-std::string little(std::uint64_t value, std::size_t size) {
-  std::string out;
-  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
-  return out;
-}
 
 std::string marked(const std::vector<std::string>& items, std::size_t first, std::size_t last, char end) {
   std::string out = "(";
@@ -38,17 +34,17 @@ std::string boolean(bool value) {
 
 std::string integer(std::int64_t value) {
   if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max())
-    return "J" + little(static_cast<std::uint64_t>(value), 4);
-  return "\x8a\x08" + little(static_cast<std::uint64_t>(value), 8);
+    return "J" + little_endian(static_cast<std::uint64_t>(value), 4);
+  return "\x8a\x08" + little_endian(static_cast<std::uint64_t>(value), 8);
 }
 
 std::string real(double value) {
-  std::string out = little(std::bit_cast<std::uint64_t>(value), 8);
+  std::string out = little_endian(std::bit_cast<std::uint64_t>(value), 8);
   return "G" + std::string(out.rbegin(), out.rend());  // the only number with its largest byte first
 }
 
 std::string text(std::string_view value) {
-  return "X" + little(value.size(), 4) + std::string(value);
+  return "X" + little_endian(value.size(), 4) + std::string(value);
 }
 
 std::string tuple(const std::vector<std::string>& items) {

@@ -35,23 +35,23 @@ bool has_titan_names(std::string_view model_type) {
   return model_type == "llama" || model_type == "qwen3";
 }
 
-std::optional<TitanName> from_titan(std::string_view name, std::string_view model_type) {
+std::optional<Renamed> from_titan(std::string_view name, std::string_view model_type) {
   for (const auto& row : kEnds)
-    if (row.titan == name) return TitanName{std::string(row.hugging_face)};
+    if (row.titan == name) return Renamed{std::string(row.hugging_face)};
   constexpr std::string_view kLayers = "layers.";
   const auto dot = name.find('.', kLayers.size());
   if (!name.starts_with(kLayers) || dot == std::string_view::npos) return std::nullopt;
   const auto rest = name.substr(dot + 1);
   for (const auto& row : kOfLayers)
     if (rest.starts_with(row.titan))
-      return TitanName{"model." + std::string(name.substr(0, dot + 1)) + std::string(row.hugging_face) +
-                           std::string(rest.substr(row.titan.size())),
-                       row.rotated && model_type == "llama"};  // Qwen3's RoPE takes halves there too
+      return Renamed{"model." + std::string(name.substr(0, dot + 1)) + std::string(row.hugging_face) +
+                         std::string(rest.substr(row.titan.size())),
+                     row.rotated && model_type == "llama"};  // Qwen3's RoPE takes halves there too
   return std::nullopt;
 }
 
-std::optional<ForTitan> to_titan(std::string_view name, std::string_view model_type) {
-  std::optional<ForTitan> out;  // the last row is today's name
+std::optional<Renamed> to_titan(std::string_view name, std::string_view model_type) {
+  std::optional<Renamed> out;  // the last row is today's name
   for (const auto& row : kEnds)
     if (row.hugging_face == name) out = {std::string(row.titan)};
   constexpr std::string_view kModel = "model.", kLayers = "model.layers.";
@@ -64,11 +64,6 @@ std::optional<ForTitan> to_titan(std::string_view name, std::string_view model_t
                  std::string(rest.substr(row.hugging_face.size())),
              row.rotated && model_type == "llama"};
   return out;
-}
-
-std::int64_t unpaired_row(std::int64_t row, std::int64_t head_dim) {
-  const auto in_head = row % head_dim;
-  return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
 }
 
 }  // namespace automodel::checkpoint

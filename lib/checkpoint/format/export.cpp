@@ -1,7 +1,6 @@
 #include "checkpoint/format/export.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <vector>
 
 #include <fmt/format.h>
@@ -172,9 +171,7 @@ fs::path model_folder_of(const fs::path& path) {
 
 ExportReport export_model(const fs::path& from, const fs::path& out, const ExportOptions& options) {
   const auto model = model_folder_of(from);
-  if (is_there(out))
-    throw Error(
-        Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new folder").at({"command line", 0, 0}));
+  require_new(out, "folder");
   check_model_files(model);
   Diagnostics problems;
   const bool adapted = is_there(model / kAdapterConfig);
@@ -203,25 +200,16 @@ ExportReport export_model(const fs::path& from, const fs::path& out, const Expor
   const auto folder = TensorFolder::open(base, "model", problems);
   throw_if(problems);
 
-  auto partial = out;
-  partial += ".partial";
-  std::error_code error;
-  fs::remove_all(partial, error);
-  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
-  make_folder(partial);
-  try {
-    const auto report = write_weights(*folder, adapters ? &*adapters : nullptr, partial, options);
-    write_file(partial / "config.json", config_with_type(base / "config.json", options.type));
-    copy_companions(model, partial);
-    copy_companions(base, partial);
-    sync_folder(partial);
-    if (rename(partial.c_str(), out.c_str()) != 0)
-      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
-    return report;
-  } catch (const Error&) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  ExportReport report;
+  make_new(out, [&](const fs::path& made) {
+    make_folder(made);
+    report = write_weights(*folder, adapters ? &*adapters : nullptr, made, options);
+    write_file(made / "config.json", config_with_type(base / "config.json", options.type));
+    copy_companions(model, made);
+    copy_companions(base, made);
+    sync_folder(made);
+  });
+  return report;
 }
 
 }  // namespace automodel::checkpoint

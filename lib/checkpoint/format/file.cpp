@@ -15,7 +15,10 @@
 #include "base/file_text.h"
 
 namespace automodel::checkpoint {
+
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestTransfer = std::uint64_t{1} << 30;  // read(2) and write(2) transfer at most 2 GiB
 
@@ -48,7 +51,6 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
   std::vector<fs::path> out;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
@@ -167,6 +169,36 @@ void sync_folder(const std::filesystem::path& path) {
   // Some file systems cannot flush a folder; there is nothing more to be done then.
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP)
     fail_unwritable(fmt::format("the folder '{}' cannot be flushed to the disk", path.native()), failed);
+}
+
+void require_new(const fs::path& out, std::string_view kind) {
+  if (is_there(out))
+    throw Error(Diagnostic{"bad-value"}
+                    .says("'{}' exists", out.native())
+                    .hint("name a new {}", kind)
+                    .at({"command line", 0, 0}));
+}
+
+void make_new(const fs::path& out, const std::function<void(const fs::path&)>& write) {
+  auto partial = out;
+  partial += ".partial";
+  std::error_code error;
+  fs::remove_all(partial, error);
+  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
+  try {
+    write(partial);
+    if (rename(partial.c_str(), out.c_str()) != 0)
+      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
+  } catch (...) {
+    fs::remove_all(partial, error);
+    throw;
+  }
+}
+
+std::string little_endian(std::uint64_t value, std::size_t bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
+  return out;
 }
 
 }  // namespace automodel::checkpoint

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,6 +74,16 @@ std::optional<std::string> read_file(const std::filesystem::path& path, Diagnost
 /// make_folder: creates a folder. sync_folder: makes new entries and renames in a folder survive a crash.
 void make_folder(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
+
+/// Throws Error (bad-value) if `out` exists; `kind`, "folder" or "file", is what to name instead.
+void require_new(const std::filesystem::path& out, std::string_view kind);
+/// Makes a file or folder that is whole once it has its name: calls `write` with a path beside `out`, which is renamed
+/// afterwards. Makes the folders above. Removes what an earlier attempt left, and what a failed one leaves. Throws what
+/// `write` throws, and Error (cannot-write).
+void make_new(const std::filesystem::path& out, const std::function<void(const std::filesystem::path&)>& write);
+
+/// A number's lowest `bytes` bytes, the lowest first.
+std::string little_endian(std::uint64_t value, std::size_t bytes);
 
 /// Throws the Error for a checkpoint that cannot be written; `what` names the file and the operation.
 [[noreturn]] void fail_unwritable(const std::string& what, int error);

@@ -188,4 +188,9 @@ bool head_differs(const TensorFolder& folder, const arch::Layout& layout) {
   return false;
 }
 
+std::int64_t unpaired_row(std::int64_t row, std::int64_t head_dim) {
+  const auto in_head = row % head_dim;
+  return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+}
+
 }  // namespace automodel::checkpoint

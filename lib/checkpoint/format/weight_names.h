@@ -47,4 +47,8 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
 /// 5 does not tie them in that case. Reads both tensors if both are present.
 bool head_differs(const TensorFolder& folder, const arch::Layout& layout);
 
+/// The row of a projection in Hugging Face's order, where the halves of each head follow one another: pair i of a head
+/// becomes rows i and head_dim / 2 + i.
+std::int64_t unpaired_row(std::int64_t row, std::int64_t head_dim);
+
 }  // namespace automodel::checkpoint

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <numbers>
@@ -277,8 +275,7 @@ void write_tensor(const Planned& planned, std::int64_t head_dim, std::uint64_t b
       auto from = first;
       if (planned.paired) {
         // Rows i and head_dim / 2 + i of a head become 2 i and 2 i + 1.
-        const auto row = first / columns, in_head = row % head_dim;
-        from = (row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2)) * columns;
+        from = unpaired_row(first / columns, head_dim) * columns;
       }
       const auto bytes = read_converted(part, from, std::min(step, elements - first), tensor);
       out.write(at, bytes);
@@ -291,9 +288,7 @@ void write_tensor(const Planned& planned, std::int64_t head_dim, std::uint64_t b
 
 GgufReport export_gguf(const fs::path& from, const fs::path& out, GgufType type) {
   const auto folder = model_folder_of(from);
-  if (is_there(out))
-    throw Error(
-        Diagnostic{"bad-value"}.says("'{}' exists", out.native()).hint("name a new file").at({"command line", 0, 0}));
+  require_new(out, "file");
   if (is_there(folder / kAdapterConfig))
     throw Error(Diagnostic{"missing-option"}
                     .says("'{}' holds adapters, not a model", folder.native())
@@ -325,12 +320,8 @@ GgufReport export_gguf(const fs::path& from, const fs::path& out, GgufType type)
   report.tensors = tensors.size();
   report.bytes = bytes.size() + tensors.back().offset + gguf_bytes(tensors.back().type, tensors.back().elements());
 
-  auto partial = out;
-  partial += ".partial";
-  fs::remove(partial, error);
-  if (out.has_parent_path()) fs::create_directories(out.parent_path(), error);
-  try {
-    OutputFile file(partial, OutputFile::Mode::kCreate);
+  make_new(out, [&](const fs::path& made) {
+    OutputFile file(made, OutputFile::Mode::kCreate);
     file.reserve(report.bytes);
     file.write(0, bytes);
     for (std::size_t i = 0; i < planned.size(); ++i) {
@@ -338,13 +329,8 @@ GgufReport export_gguf(const fs::path& from, const fs::path& out, GgufType type)
       write_tensor(planned[i], spec.head_dim, bytes.size(), file);
     }
     file.sync();
-    if (rename(partial.c_str(), out.c_str()) != 0)
-      fail_unwritable(fmt::format("'{}' cannot be renamed to '{}'", partial.native(), out.native()), errno);
-    return report;
-  } catch (...) {
-    fs::remove(partial, error);
-    throw;
-  }
+  });
+  return report;
 }
 
 }  // namespace automodel::checkpoint

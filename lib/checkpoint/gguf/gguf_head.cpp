@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "checkpoint/format/file.h"
+
 namespace automodel::checkpoint {
 namespace {
 
@@ -10,8 +12,8 @@ constexpr std::uint32_t kVersion = 3;
 // Types of values.
 constexpr std::uint32_t kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9;
 
-void put(std::string& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
+void put(std::string& out, std::uint64_t value, std::size_t bytes) {
+  out += little_endian(value, bytes);
 }
 void put(std::string& out, std::string_view text) {
   put(out, text.size(), 8);
