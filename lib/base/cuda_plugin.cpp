@@ -1,8 +1,8 @@
 #include "base/cuda_plugin.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <system_error>
+
+#include "base/shared_part.h"
 
 namespace automodel {
 namespace {
@@ -22,17 +22,11 @@ bool cuda_plugin_named() {
 
 std::vector<fs::path> cuda_plugin_places(const fs::path& folder) {
   if (const char* name = named()) return {name};
-  const auto above = folder.parent_path();
-  return {folder / kCudaPlugin, above / "lib" / "automodel" / kCudaPlugin, above / "bin" / kCudaPlugin};
+  return part_places(folder, kCudaPlugin);
 }
 
 fs::path find_cuda_plugin(const fs::path& folder) {
-  const auto places = cuda_plugin_places(folder);
-  const auto found = std::ranges::find_if(places, [](const fs::path& place) {
-    std::error_code error;
-    return fs::exists(place, error);
-  });
-  return found != places.end() ? *found : fs::path();
+  return first_that_exists(cuda_plugin_places(folder));
 }
 
 }  // namespace automodel

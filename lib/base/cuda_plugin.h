@@ -12,8 +12,8 @@ inline constexpr const char* kCudaPlugin = "automodel-cuda.so";
 /// Environment variable naming a different file, which is then opened even on a machine without an NVIDIA driver.
 inline constexpr const char* kCudaPluginVariable = "AUTOMODEL_CUDA_PLUGIN";
 
-/// The search order. If the variable is set, only the file it names; otherwise `folder` (the executables' own), then
-/// where `cmake --install` puts it, then the build tree.
+/// The search order. If the variable is set, only the file it names; otherwise part_places() of the executables'
+/// `folder`.
 std::vector<std::filesystem::path> cuda_plugin_places(const std::filesystem::path& folder);
 /// The first of these that exists, or an empty path.
 std::filesystem::path find_cuda_plugin(const std::filesystem::path& folder);

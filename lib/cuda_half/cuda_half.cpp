@@ -19,6 +19,7 @@
 #include "base/cuda_plugin.h"
 #include "base/error.h"
 #include "base/nvidia_driver.h"
+#include "base/shared_part.h"
 #include "cuda_half/module/module.h"
 #include "cuda_half/nvrtc.h"
 #include "cuda_half/stamp.h"
@@ -48,12 +49,10 @@ std::string stamp_of(const fs::path& file) {
 
 /// The folder from which this process has loaded a library; empty if it has not.
 fs::path folder_of_loaded(const char* name) {
-  fs::path out;
   void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-  link_map* map = nullptr;
-  if (library != nullptr && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr)
-    out = fs::path(map->l_name).parent_path();
-  if (library != nullptr) dlclose(library);
+  if (library == nullptr) return {};
+  auto out = folder_of_object(library);
+  dlclose(library);
   return out;
 }
 
@@ -73,15 +72,11 @@ Loaded not_loaded(const std::string& what) {
 
 Loaded load() {
   std::error_code error;
-  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const auto file = find_cuda_plugin(folder);
-  if (file.empty()) {
-    std::string looked;
-    for (const auto& place : cuda_plugin_places(folder))
-      looked += fmt::format("{}'{}'", looked.empty() ? "" : ", ", place.native());
-    return lacking(fmt::format("the program's CUDA half is not installed; looked for {}", looked),
+  const auto places = cuda_plugin_places(program_folder());
+  const auto file = first_that_exists(places);
+  if (file.empty())
+    return lacking(fmt::format("the program's CUDA half is not installed; looked for {}", shown_places(places)),
                    "build it: cmake --preset cuda (docs/gpu.md); device: cpu does without");
-  }
   // The stamp includes the compiler's version. A check on a GPU machine may compile the half with another one.
   const auto stamp = stamp_of(file);
   if (stamp != AUTOMODEL_CUDA_HALF_STAMP && std::getenv("AUTOMODEL_CUDA_ANY_BUILD") == nullptr)

@@ -7,7 +7,8 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <link.h>
+
+#include "base/shared_part.h"
 
 namespace automodel {
 namespace {
@@ -25,12 +26,6 @@ void* open_one(const fs::path& folder, std::string_view prefix) {
   return found.empty() ? nullptr : dlopen(found.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-fs::path folder_of(void* library) {
-  link_map* map = nullptr;
-  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr ? fs::path(map->l_name).parent_path()
-                                                                       : fs::path();
-}
-
 /// NVRTC's interface (nvrtc.h), which LibTorch does not bring: looked up by name.
 template <class Function>
 Function* of_nvrtc(const char* name) {
@@ -42,7 +37,7 @@ Function* of_nvrtc(const char* name) {
 void open_nvrtc(const fs::path& folder) {
   opened = open_one(folder, "libnvrtc.so.");
   if (opened == nullptr) opened = dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_LOCAL);
-  if (opened != nullptr) open_one(folder_of(opened), "libnvrtc-builtins.so.");
+  if (opened != nullptr) open_one(folder_of_object(opened), "libnvrtc-builtins.so.");
 }
 
 std::string kernel_compiler_problem() {

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/nvidia_driver.h"
 #include "base/rank_marks.h"
+#include "base/shared_part.h"
 #include "launch/stderr_tail.h"
 #include "metrics/console.h"
 
@@ -53,15 +54,9 @@ void let_threads_sleep() {
 
 constexpr const char* kPreload = "LD_PRELOAD";
 
-/// The library that makes mpirun listen on the loopback interface: next to the program, or where `cmake --install` puts
-/// it. Empty if it is in neither place.
+/// The library that makes mpirun listen on the loopback interface; empty if it is not there.
 std::string loopback_library() {
-  constexpr const char* kFile = "automodel-loopback.so";
-  std::error_code error;
-  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& path : {folder / kFile, folder.parent_path() / "lib" / "automodel" / kFile})
-    if (fs::exists(path, error)) return path.native();
-  return {};
+  return first_that_exists(part_places(program_folder(), "automodel-loopback.so")).native();
 }
 
 /// Ranks of one host exchange messages through shared memory. Open MPI would still have each of them listen for TCP on
@@ -283,9 +278,7 @@ bool cuda_present() {
 
 std::string worker_path() {
   if (const char* path = std::getenv("AUTOMODEL_WORKER"); path != nullptr && *path != '\0') return path;
-  std::error_code error;
-  const auto self = fs::read_symlink("/proc/self/exe", error);
-  return (error ? fs::path("automodel-worker") : self.parent_path() / "automodel-worker").string();
+  return (program_folder() / "automodel-worker").string();
 }
 
 int exec_worker(const RankJob& job) {

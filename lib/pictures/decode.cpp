@@ -1,14 +1,13 @@
 #include "pictures/decode.h"
 
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "base/file_text.h"
+#include "base/shared_part.h"
 #include "base/utf8.h"
 #include "pictures/module/picture_module.h"
 #include "pictures/orientation.h"
@@ -18,30 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Module = AutomodelPictureModule;
-
-struct Found {
-  const Module* module = nullptr;
-  std::string reason;
-};
-
-/// Looks next to the program, where `cmake --install` puts it, and where a build has it, seen from the tests.
-Found find_module() {
-  constexpr const char* kFile = "automodel-picture.so";
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& path :
-       {folder / kFile, folder.parent_path() / "lib" / "automodel" / kFile, folder.parent_path() / "bin" / kFile}) {
-    if (!fs::exists(path, error)) continue;
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) return {nullptr, fmt::format("'{}' cannot be loaded: {}", path.native(), dlerror())};
-    const auto entry = reinterpret_cast<const Module* (*)()>(dlsym(handle, "automodel_picture_module"));
-    const Module* module = entry == nullptr ? nullptr : entry();
-    if (module != nullptr && module->version == AUTOMODEL_PICTURE_VERSION) return {module, ""};
-    return {nullptr, fmt::format("'{}' belongs to another version of this program", path.native())};
-  }
-  return {nullptr,
-          "the decoders are not installed (scripts/install_dependencies.sh gets their libraries; then build again)"};
-}
 
 /// What a decoder tells.
 struct Taking {
@@ -68,11 +43,15 @@ void take_reason(void* self, const char* reason) {
 }  // namespace
 
 PicturePtr decode(std::string_view bytes) {
-  static const Found found = find_module();  // never closed
-  if (found.module == nullptr) throw PictureError(found.reason);
+  static const auto found = open_part<Module>(part_places(program_folder(), "automodel-picture.so"),
+                                              "automodel_picture_module", AUTOMODEL_PICTURE_VERSION);
+  if (found.interface == nullptr)
+    throw PictureError(!found.reason.empty() ? found.reason
+                                             : "the decoders are not installed (scripts/install_dependencies.sh gets "
+                                               "their libraries; then build again)");
   const AutomodelPictureTaker taker{take_size, take_reason};
   Taking taking;
-  found.module->decode(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), &taker, &taking);
+  found.interface->decode(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), &taker, &taking);
   if (!taking.problem.empty()) throw PictureError(taking.problem);
   return std::make_shared<const Picture>(upright(std::move(taking.picture), orientation_of(bytes)));
 }

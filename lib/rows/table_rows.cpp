@@ -5,10 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/shared_part.h"
 #include "rows/bounded_json.h"
 #include "rows/module/table_module.h"
 
@@ -27,37 +27,6 @@ void append(void* taker, const char* text, std::size_t size) {
   static_cast<std::string*>(taker)->append(text, size);
 }
 
-/// Candidate paths: next to the program, where `cmake --install` puts it, and where a build has it, seen from the
-/// tests.
-std::vector<fs::path> places() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  return {program / kFile, program.parent_path() / "lib" / "automodel" / kFile, program.parent_path() / "bin" / kFile};
-}
-
-struct Found {
-  const Module* module = nullptr;
-  std::string reason;
-};
-
-Found find_module(const std::vector<fs::path>& places) {
-  std::string looked;
-  for (const auto& path : places) {
-    std::error_code error;
-    looked += fmt::format("{}'{}'", looked.empty() ? "" : ", ", path.native());
-    if (!fs::exists(path, error)) continue;
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) return {nullptr, fmt::format("'{}' cannot be loaded: {}", path.native(), dlerror())};
-    using Entry = const Module* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(handle, "automodel_table_module"));
-    const Module* module = entry == nullptr ? nullptr : entry();
-    if (module == nullptr || module->version != AUTOMODEL_TABLE_VERSION)
-      return {nullptr, fmt::format("'{}' belongs to another version of this program", path.native())};
-    return {module, ""};
-  }
-  return {nullptr, fmt::format("the reader is not installed; looked for {}", looked)};
-}
-
 /// How much text a file may turn into.
 std::uint64_t most_text(const fs::path& file) {
   std::error_code error;
@@ -65,17 +34,24 @@ std::uint64_t most_text(const fs::path& file) {
   return std::max(kLeastInflated, error ? 0 : size * kMostInflation);
 }
 
-const Module* said(const Found& found, const fs::path& file, Diagnostics& problems) {
-  if (found.module == nullptr)
+Part<Module> opened(const std::vector<fs::path>& places) {
+  auto out = open_part<Module>(places, "automodel_table_module", AUTOMODEL_TABLE_VERSION);
+  if (out.interface == nullptr && out.reason.empty())
+    out.reason = fmt::format("the reader is not installed; looked for {}", shown_places(places));
+  return out;
+}
+
+const Module* said(const Part<Module>& found, const fs::path& file, Diagnostics& problems) {
+  if (found.interface == nullptr)
     problems.add("unavailable")
         .says("'{}' cannot be read: {}", file.native(), found.reason)
         .hint("scripts/install_dependencies.sh gets Apache Arrow; then build again")
         .at({file.native(), 0, 0});
-  return found.module;
+  return found.interface;
 }
 
 const Module* module_for(const fs::path& file, Diagnostics& problems) {
-  static const Found found = find_module(places());  // never closed: what it mapped may be in use until exit
+  static const auto found = opened(part_places(program_folder(), kFile));
   return said(found, file, problems);
 }
 
@@ -167,7 +143,7 @@ class TableRows final : public Rows {
 
 const AutomodelTableModule* open_table_module(const std::vector<fs::path>& places, const fs::path& file,
                                               Diagnostics& problems) {
-  return said(find_module(places), file, problems);
+  return said(opened(places), file, problems);
 }
 
 std::unique_ptr<Rows> table_rows(const fs::path& file, TableKind kind, Diagnostics& problems) {

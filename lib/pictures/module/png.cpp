@@ -73,8 +73,8 @@ bool try_read(png_structp png, png_infop info, Reading& reading) {
   png_set_read_fn(png, &reading, take);
   png_set_user_limits(png, kMostSide, kMostSide);
   png_set_chunk_malloc_max(png, kMostChunk);
-  png_set_chunk_cache_max(png,
-                          1);  // texts, which nobody reads, would each be unpacked to that size, a thousand of them
+  // Texts, which nobody reads, would each be unpacked to that size, a thousand of them.
+  png_set_chunk_cache_max(png, 1);
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   read(png, info, reading);
   return true;
