@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "base/log.h"
 #include "data/jsonl_dataset.h"
@@ -274,6 +275,23 @@ TEST_CASE("conversations in which nothing ends a turn are warned about, once", "
   CHECK(lines[0].find("no-end-of-turn") != std::string::npos);
   CHECK(lines[0].find("<|im_end|>") != std::string::npos);
   CHECK(warnings((cache.path() / "open.jinja").native(), true).empty());
+}
+
+TEST_CASE("a conversation of more turns than anyone has is refused before they are rendered again for each", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto opened_with = [&](int messages) {
+    std::string row = "{\"messages\": [";
+    for (int i = 0; i < messages; ++i)
+      row += fmt::format("{}{{\"role\": \"{}\", \"content\": \"b\"}}", i == 0 ? "" : ", ", i % 2 == 0 ? "user" : "assistant");
+    folder.write("a.jsonl", row + "]}\n");
+    auto config = config_of((folder.path() / "a.jsonl").native(), kGolden + "/tokenizer/qwen2", folder);
+    config.chat_template = "chatml";
+    return open(config);
+  };
+  CHECK(opened_with(200).dataset);
+  const auto opened = opened_with(20'000);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(opened.problems[0].message.starts_with("the conversation's 20000 messages are too many"));
 }
 
 TEST_CASE("columns with other names are mapped by column_mapping", "[data]") {
