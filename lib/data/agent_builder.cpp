@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "data/builder.h"
+#include "data/messages.h"
 #include "data/python_json.h"
 #include "rows/bounded_json.h"
 
@@ -173,15 +174,10 @@ class TurnConversion {
 
 /// Blank text means no tools.
 ordered_json agent_tools(const ordered_json& row) {
-  ordered_json tools = row.value("tools", ordered_json());
-  if (tools.is_string()) {
-    const auto& text = tools.get_ref<const std::string&>();
-    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
-    tools = rows::json_in_text(text);
-    if (tools.is_discarded()) throw RowRefused("column 'tools' is text that is not JSON");
-  }
-  if (!tools.is_null() && !tools.is_array()) throw RowRefused("column 'tools' is not a list");
-  return tools.empty() ? ordered_json() : tools;
+  const auto tools = row.value("tools", ordered_json());
+  const auto* text = tools.get_ptr<const std::string*>();
+  if (text != nullptr && text->find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
+  return tools_of(row);
 }
 
 /// Index of the assistant's last message; -1 if there is none.

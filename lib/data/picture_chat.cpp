@@ -20,7 +20,6 @@ ordered_json turn(const char* role, const char* text) {
   return {{"role", role}, {"content", ordered_json::array({{{"type", "text"}, {"text", text}}})}};
 }
 
-/// The sizes of the pictures that the messages name. Every one is decoded: what is damaged is found here.
 /// Before a picture is decoded or a token made: a row may name the same picture any number of times.
 void require_room(const ordered_json& messages, int per_picture, const RowLengths& lengths) {
   constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
@@ -33,6 +32,7 @@ void require_room(const ordered_json& messages, int per_picture, const RowLength
     throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
 }
 
+/// The sizes of the pictures that the messages name. Every one is decoded: what is damaged is found here.
 std::vector<pictures::Size> sizes_of(const ordered_json& messages, const fs::path& folder) {
   std::vector<pictures::Size> out;
   for (const auto& message : messages)

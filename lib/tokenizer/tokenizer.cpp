@@ -125,8 +125,8 @@ bool Tokenizer::read(const JsonPart& part) {
 
 bool Tokenizer::read_added(const JsonPart& part) {
   if (!part.has("added_tokens")) return true;
-  constexpr std::size_t kMostBytes = std::size_t{2}
-                                     << 20;  // of all: each takes about a hundred while they are looked for
+  // Of all: each takes about a hundred while they are looked for.
+  constexpr std::size_t kMostBytes = std::size_t{2} << 20;
   std::size_t bytes = 0;
   const auto items = part.items("added_tokens");
   const auto most = static_cast<Id>(std::min<std::size_t>((entries_.size() + items.size()) * 16 + 100'000, 1u << 28));
