@@ -1,6 +1,7 @@
 // Runs the threads of kernels and checks their memory accesses. This file itself is not compiled with
 // -fsanitize=thread: the hooks below are what that option calls.
 #include <algorithm>
+#include <csetjmp>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,8 +40,16 @@ struct Region {
 
 enum class State : std::int8_t { kReady, kAtBarrier, kAtWarp, kDone };
 
+/// A place to go on. Only the first switch to a fiber is ucontext.h's: each of those enters the kernel twice, for the
+/// mask of signals, which took three quarters of a test's time.
+struct Place {
+  std::jmp_buf jump = {};
+  ucontext_t begin = {};
+  bool begun = false;
+};
+
 struct Fiber {
-  ucontext_t context = {};
+  Place place = {};
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStack);
   Index index = {};
   State state = State::kReady;
@@ -61,7 +70,7 @@ struct Machine {
   std::vector<unsigned> ready = {};
   std::vector<char> dynamic = {};
   std::size_t dynamic_bytes = 0;
-  ucontext_t scheduler = {};
+  Place scheduler = {};
   void (*start)(const void*) = nullptr;
   const void* arguments = nullptr;
   std::size_t arguments_size = 0;
@@ -81,18 +90,25 @@ std::string who(const Machine& m) {
   return "block " + std::to_string(m.block.x) + ", thread " + std::to_string(m.current);
 }
 
+void change(Place& from, Place& to) {
+  if (_setjmp(from.jump) != 0) return;
+  if (to.begun) _longjmp(to.jump, 1);
+  to.begun = true;
+  setcontext(&to.begin);
+}
+
 /// Returns to the scheduler for good.
 [[noreturn]] void fail(Machine& m, const std::string& what) {
   m.fault = who(m) + ": " + what;
   m.inside = false;
-  swapcontext(&m.fibers[m.current].context, &m.scheduler);
+  change(m.fibers[m.current].place, m.scheduler);
   std::abort();
 }
 
 void leave(Machine& m, State state) {
   m.fibers[m.current].state = state;
   m.inside = false;
-  swapcontext(&m.fibers[m.current].context, &m.scheduler);
+  change(m.fibers[m.current].place, m.scheduler);
   m.inside = true;
 }
 
@@ -152,12 +168,20 @@ void look(std::uintptr_t address, std::size_t size, bool write) {
   fail(m, std::string(write ? "writes" : "reads") + " outside every buffer");
 }
 
-void run_thread() {
+/// A fiber: a thread of each block in turn.
+void run_threads() {
   auto& m = machine();
-  m.start(m.arguments);
-  m.inside = false;
-  m.fibers[m.current].state = State::kDone;
-  swapcontext(&m.fibers[m.current].context, &m.scheduler);
+  while (true) {
+    m.start(m.arguments);
+    leave(m, State::kDone);
+  }
+}
+
+void prepare(Fiber& fiber) {
+  getcontext(&fiber.place.begin);
+  fiber.place.begin.uc_stack = {fiber.stack.get(), 0, kStack};
+  fiber.place.begin.uc_link = nullptr;
+  makecontext(&fiber.place.begin, run_threads, 0);
 }
 
 void run_block(Machine& m) {
@@ -171,10 +195,7 @@ void run_block(Machine& m) {
     fiber.index = {t};
     fiber.state = State::kReady;
     fiber.warp_epoch = 0;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack = {fiber.stack.get(), 0, kStack};
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, run_thread, 0);
+    if (!fiber.place.begun) prepare(fiber);
     m.ready.push_back(t);
   }
   unsigned done = 0;
@@ -184,7 +205,7 @@ void run_block(Machine& m) {
     m.ready[pick] = m.ready.back();
     m.ready.pop_back();
     m.inside = true;
-    swapcontext(&m.scheduler, &m.fibers[m.current].context);
+    change(m.scheduler, m.fibers[m.current].place);
     m.inside = false;
     if (!m.fault.empty()) return;
     done += m.fibers[m.current].state == State::kDone ? 1 : 0;
@@ -218,6 +239,7 @@ void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*sta
   m.arguments_size = size;
   m.threads = threads;
   m.grid = {blocks};
+  m.scheduler.begun = true;
   m.fibers.resize(std::max<std::size_t>(m.fibers.size(), threads));
   m.dynamic_bytes = shared_bytes;
   m.dynamic.resize(std::max(m.dynamic.size(), shared_bytes + 16));
@@ -231,6 +253,7 @@ void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*sta
     std::fill(m.dynamic.begin(), m.dynamic.end(), '\xff');
     run_block(m);
     if (!m.fault.empty()) {
+      for (auto& fiber : m.fibers) fiber.place.begun = false;  // some are in the middle of this block
       const auto what = std::exchange(m.fault, "");
       throw Fault(what);
     }
