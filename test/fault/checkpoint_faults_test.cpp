@@ -314,11 +314,11 @@ TEST_CASE("A run stopped by a signal saves within a step, ends with exit code 10
   CHECK(newest_step(run.folder.path() / "again") == newest_step(run.root()));
 }
 
-TEST_CASE("A run killed fifty times around saves resumes from complete checkpoints to identical weights") {
+TEST_CASE("A run killed sixteen times around saves resumes from complete checkpoints to identical weights") {
   const Run run;
   std::minstd_rand random(20261121);
   std::int64_t last = -1, between = 0;
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 16; ++round) {
     Child child(run.folder,
                 {"train", "r.yaml", "--nproc-per-node", "2", "--step_scheduler.ckpt_every_steps", "1",
                  "--step_scheduler.max_steps", "1000000", "--checkpoint.is_async", round % 2 == 0 ? "false" : "true"});
@@ -336,8 +336,8 @@ TEST_CASE("A run killed fifty times around saves resumes from complete checkpoin
     last = newest_step(run.root());
     REQUIRE(run.check(checkpoint::newest_checkpoint(run.root())).empty());
   }
-  WARN(fmt::format("{} of 50 kills came inside a save; {} steps were done", between, last + 1));
-  CHECK(between > 5);
+  WARN(fmt::format("{} of 16 kills came inside a save; {} steps were done", between, last + 1));
+  CHECK(between > 1);
   const auto end = " --step_scheduler.max_steps " + std::to_string(last + 3);
   REQUIRE(run.train("--nproc-per-node 2" + end).code == 0);
   REQUIRE(run.train("--nproc-per-node 2 --checkpoint.checkpoint_dir whole" + end).code == 0);

@@ -315,16 +315,21 @@ const std::vector<test::RankCase> kCases = {
     {"files are flushed before the folder has its name, and the folder after it", check_flushed},
     {"any mesh goes on from any other's checkpoint",
      [](comm::World& w) {
-       for (const auto& mesh : meshes(w.size())) check_other_meshes(w, mesh, "float32", meshes(w.size()));
+       // On two ranks from each to each. On four each mesh is read twice, by others each time: a checkpoint holds whole
+       // tensors by name, so what the one who reads makes of it does not depend on who wrote.
+       const auto all = meshes(w.size());
+       for (std::size_t from = 0; from < all.size(); ++from)
+         check_other_meshes(w, all[from], "float32",
+                            w.size() <= 2 ? all : std::vector{all[(from + 1) % all.size()], all[(from + 3) % all.size()]});
      }},
     {"a checkpoint of one rank is read by several, with their masters",
      [](comm::World& w) { check_other_meshes(w, meshes(w.size()).front(), "bfloat16", meshes(w.size())); }},
     {"ranks that share products or sequences save and resume",
      [](comm::World& w) {
        const auto all = sharing_meshes(w.size());
-       for (const auto& mesh : all) {
-         check_same_mesh(w, mesh, "float32", false);
-         check_other_meshes(w, mesh, "float32", all);
+       for (std::size_t from = 0; from < all.size(); ++from) {
+         check_same_mesh(w, all[from], "float32", false);
+         check_other_meshes(w, all[from], "float32", {all[(from + 1) % all.size()], all[(from + 2) % all.size()]});
        }
        check_other_meshes(w, meshes(w.size())[1], "float32", all);  // from and to meshes with nothing in common
        check_other_meshes(w, all[0], "float32", meshes(w.size()));
@@ -334,10 +339,11 @@ const std::vector<test::RankCase> kCases = {
     {"ranks that share experts save and resume",
      [](comm::World& w) {
        const auto all = sharing_meshes(w.size(), true);
-       for (const auto& mesh : all)
-         if (mesh.distributed.find("ep_size") != std::string::npos) {
-           check_same_mesh(w, mesh, "float32", false, kExperts);
-           check_other_meshes(w, mesh, "float32", all, kExperts);
+       for (std::size_t from = 0; from < all.size(); ++from)
+         if (all[from].distributed.find("ep_size") != std::string::npos) {
+           check_same_mesh(w, all[from], "float32", false, kExperts);
+           check_other_meshes(w, all[from], "float32", {all[(from + 1) % all.size()], all[(from + 4) % all.size()]},
+                              kExperts);
          }
        check_other_meshes(w, {"strategy: ddp", "", kGlobal / w.size()}, "float32", all, kExperts);
      },

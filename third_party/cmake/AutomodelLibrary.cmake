@@ -19,14 +19,28 @@ function(automodel_quick_target name)
   endif()
 endfunction()
 
-# automodel_test(<name> SOURCES ... DEPENDS ... LABELS ...): one Catch2 program; every TEST_CASE is a ctest test,
-# which fails where its name selects no test case (CMake divides names at semicolons and joins them within brackets).
+# The tests' common headers, compiled with target `from`: test_main has them without LibTorch, rank_suite with it.
+function(automodel_common_headers name from)
+  target_link_libraries(${name} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+  target_precompile_headers(${name} REUSE_FROM ${from})
+endfunction()
+
+# automodel_test(<name> [OUTSIDE] SOURCES ... DEPENDS ... LABELS ...): one Catch2 program; every TEST_CASE is a ctest
+# test. Those of the runtime link LibTorch, unless they only start programs (OUTSIDE). A test fails
+# where its name selects no test case (CMake divides names at semicolons and joins them within brackets).
 function(automodel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS;PROPERTIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OUTSIDE" "" "SOURCES;DEPENDS;LABELS;PROPERTIES")
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # each file has helpers of its own, often of the same names
   target_link_libraries(${name} PRIVATE test_main golden_folder Catch2::Catch2 automodel_warnings ${arg_DEPENDS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/test)
+  if(arg_OUTSIDE OR "core" IN_LIST arg_LABELS)
+    automodel_common_headers(${name} test_main)
+  else()
+    automodel_common_headers(${name} rank_suite)
+  endif()
   automodel_quick_target(${name} ${arg_LABELS})
-  catch_discover_tests(${name} TEST_PREFIX "${name}: " EXTRA_ARGS -w NoTests PROPERTIES LABELS "${arg_LABELS}" ${arg_PROPERTIES})
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " EXTRA_ARGS -w NoTests PROPERTIES LABELS "${arg_LABELS}"
+    # Tests run beside each other: threads that spin while they wait take the cores from those that they wait for.
+    ENVIRONMENT OMP_WAIT_POLICY=PASSIVE ${arg_PROPERTIES})
 endfunction()
