@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include "base/cuda_plugin.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rank_marks.h"
@@ -77,7 +78,8 @@ int load_cuda_half_alone() {
     return static_cast<int>(ExitCode::kEnvironment);
   }
   std::puts(cuda_half_versions().c_str());
-  if (const auto problem = kernel_compiler_problem(); !problem.empty()) std::puts(problem.c_str());
+  if (const auto problem = kernel_compiler_problem(); !problem.empty())
+    std::puts((std::string(kNoKernelCompiler) + problem).c_str());
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 namespace automodel {
@@ -11,6 +12,8 @@ namespace automodel {
 inline constexpr const char* kCudaPlugin = "automodel-cuda.so";
 /// Environment variable naming a different file, which is then opened even on a machine without an NVIDIA driver.
 inline constexpr const char* kCudaPluginVariable = "AUTOMODEL_CUDA_PLUGIN";
+/// How the worker begins its line for `automodel doctor` on a CUDA half that cannot compile kernels.
+inline constexpr std::string_view kNoKernelCompiler = "no kernels: ";
 
 /// The search order. If the variable is set, only the file it names; otherwise part_places() of the executables'
 /// `folder`.

@@ -44,7 +44,9 @@ Ending ending() {
   } catch (const Error& error) {
     return {error.code(), error.what(), error.rank()};
   } catch (const std::bad_alloc&) {
-    return {ExitCode::kEnvironment, "error[out-of-memory]: the host's memory is used up"};
+    return {ExitCode::kEnvironment,
+            "error[out-of-memory]: the host's memory is used up ('automodel plan' shows by what; smaller microbatches, "
+            "more ranks or sharding need less)"};
   } catch (const c10::OutOfMemoryError& error) {
     return {ExitCode::kEnvironment,
             fmt::format("error[out-of-memory]: the device's memory is used up: {}", error.what_without_backtrace())};

@@ -145,11 +145,7 @@ class ChatFormat::Conversation {
 
   std::string render(const ordered_json& messages, std::vector<tokenizer::TextSpan>* marked = nullptr) const {
     if (messages.empty()) throw RowRefused("the conversation has nothing before the assistant's first turn");
-    rendered_ += messages.size();
-    if (rendered_ > kMostRendered)
-      throw RowRefused(fmt::format("the conversation's {} messages are too many: it is rendered again for each turn that "
-                                   "counts, {} messages in all",
-                                   messages_.size(), kMostRendered));
+    if (const auto why = rendered_.refusal(messages.size()); !why.empty()) throw RowRefused(why);
     const auto& chat = tools_.is_array() && owner_.with_tools_ ? *owner_.with_tools_ : *owner_.plain_;
     try {
       return chat.render(messages, tools_, false, tokenizer_.roles(), marked);
@@ -254,10 +250,6 @@ class ChatFormat::Conversation {
     for (std::size_t t = 0; t < counts_.size(); ++t) counts_[t] = counts_[t] && !hole[t];
   }
 
-  /// Messages in all renderings of a row: their number grows with the square of its turns, and 1,400 messages of two roles
-  /// in turn reach it.
-  static constexpr std::size_t kMostRendered = 1'000'000;
-
   const ChatFormat& owner_;
   const RowTokenizer& tokenizer_;
   const ordered_json& messages_;
@@ -268,7 +260,7 @@ class ChatFormat::Conversation {
   std::vector<std::int32_t> plain_;  ///< the ids without padding
   std::vector<bool> counts_;
   std::map<std::size_t, std::size_t> lengths_;
-  mutable std::size_t rendered_ = 0;
+  mutable RenderedMessages rendered_;
 };
 
 BuiltRow ChatFormat::build(const ordered_json& messages, const ordered_json& tools, const ChatOptions& options) const {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "data/chat_format.h"
 #include "data/json_line.h"
 
 namespace automodel::data {
@@ -38,7 +39,8 @@ class ConversationEncoder::Row {
   std::size_t size() const { return messages_.size(); }
   bool assistant(std::size_t i) const { return messages_[i]["role"] == "assistant"; }
   /// The ids of the first `count` messages.
-  std::vector<std::int32_t> ids(std::size_t count, bool prompt) const {
+  std::vector<std::int32_t> ids(std::size_t count, bool prompt) {
+    if (const auto why = rendered_.refusal(count); !why.empty()) throw RowRefused(why);
     ordered_json first = ordered_json::array();
     for (std::size_t i = 0; i < count; ++i) first.push_back(messages_[i]);
     const std::string text = owner_.chat_->render(first, prompt, owner_.tokenizer_.folder()->roles());
@@ -48,6 +50,7 @@ class ConversationEncoder::Row {
  private:
   const ConversationEncoder& owner_;
   ordered_json messages_;
+  RenderedMessages rendered_;
 };
 
 std::vector<std::int32_t> ConversationEncoder::encode_text(const std::string& text) const {
@@ -88,7 +91,7 @@ std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sam
     encode_plain(row[options_.prompt_key].get<std::string>(), row[options_.response_key].get<std::string>());
   } else {
     try {
-      const Row turns(*this, std::move(messages));
+      Row turns(*this, std::move(messages));
       ids_ = turns.ids(turns.size(), false);
       counts_.assign(ids_.size(), false);
       for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -96,6 +99,8 @@ std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sam
         const std::size_t end = i + 1 == turns.size() ? ids_.size() : turns.ids(i + 1, false).size();
         for (std::size_t t = turns.ids(i, true).size(); t < std::min(end, ids_.size()); ++t) counts_[t] = true;
       }
+    } catch (const RowRefused& refused) {
+      return RowProblem{1, refused.what()};
     } catch (const tokenizer::TemplateError& error) {
       return RowProblem{1,
                         fmt::format("the chat template refuses the row (its line {}): {}", error.line, error.what())};

@@ -109,10 +109,12 @@ Finding check_cuda_half() {
             has_nvidia_driver() ? "cmake --preset cuda builds it (docs/gpu.md)" : ""};
   const auto output = run(shell_quoted(worker_path()) + " --load-cuda-half");
   if (output.code != 0) return told("cuda", harm, output.text);
-  const auto versions = first_line(output.text), rest = output.text.substr(versions.size());
-  const auto loads = fmt::format("{} loads: {}", file.native(), versions);
-  if (rest.size() <= 1) return {"cuda", Health::kGood, loads + "; NVRTC compiles kernels", ""};
-  return {"cuda", Health::kWarning, fmt::format("{}; {}", loads, first_line(rest.substr(1))),
+  const auto loads = fmt::format("{} loads: {}", file.native(), first_line(output.text));
+  // Libraries that are loaded may print lines, too.
+  const auto lack = output.text.find(fmt::format("\n{}", kNoKernelCompiler));
+  if (lack == std::string::npos) return {"cuda", Health::kGood, loads + "; NVRTC compiles kernels", ""};
+  return {"cuda", Health::kWarning,
+          fmt::format("{}; {}", loads, first_line(output.text.substr(lack + 1 + kNoKernelCompiler.size()))),
           "cuDNN compiles its attention at run time; without it flash attention is used: pip install the "
           "nvidia-cuda-nvrtc of this CUDA, or set LD_LIBRARY_PATH to its folder"};
 }

@@ -125,8 +125,9 @@ class GenerateRun {
     if (request_.adapters().empty()) return nullptr;
     const auto before = problems.size();
     auto out = AdapterFiles::open(request_.adapters(), *plan_.adapters, problems);
-    if (problems.size() > before)
-      problems.back().help = "the adapters belong to another model; name theirs with --base";
+    for (std::size_t i = before; i < problems.size(); ++i)
+      if (problems[i].key == "peft")  // as if a recipe had named them
+        problems[i].help = "the adapters belong to another model; name theirs with --base";
     if (!out) return nullptr;
     auto& spec = plan_.adapters->spec;
     spec.alpha = out->config().scale(spec.rank) * spec.rank;

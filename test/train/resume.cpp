@@ -319,8 +319,9 @@ const std::vector<test::RankCase> kCases = {
        // tensors by name, so what the one who reads makes of it does not depend on who wrote.
        const auto all = meshes(w.size());
        for (std::size_t from = 0; from < all.size(); ++from)
-         check_other_meshes(w, all[from], "float32",
-                            w.size() <= 2 ? all : std::vector{all[(from + 1) % all.size()], all[(from + 3) % all.size()]});
+         check_other_meshes(
+             w, all[from], "float32",
+             w.size() <= 2 ? all : std::vector{all[(from + 1) % all.size()], all[(from + 3) % all.size()]});
      }},
     {"a checkpoint of one rank is read by several, with their masters",
      [](comm::World& w) { check_other_meshes(w, meshes(w.size()).front(), "bfloat16", meshes(w.size())); }},
