@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "arch/picture_tokens.h"
 #include "base/json_writer.h"
 #include "base/text_table.h"
 #include "base/utf8.h"
@@ -288,8 +287,8 @@ int run_data(const Options& options) {
                                .rejected = &rejected};
   if (const auto model = model_of(loaded)) {
     context.model_folder = model->folder;
-    if (const auto tokens = arch::picture_tokens(model->config_text))
-      context.pictures = data::PictureTokens{tokens->placeholder, tokens->per_picture};
+    if (const auto& vision = model->spec.vision)
+      context.pictures = data::PictureTokens{vision->image_token, vision->tokens()};
     if (context.classes > 0) {  // decide which token of a row has the label
       context.context_length = model->spec.max_positions;
       context.pad_token = model->spec.pad_token;

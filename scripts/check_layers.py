@@ -12,7 +12,7 @@ LIB = ROOT / "lib"
 LONG_FILE = 800  # one idea a file; longer ones ask a question: a table or a test may be longer if a "// long:" line says why
 FORBIDDEN_NAME = re.compile(r"(^|_)(util|utils|helper|helpers|common|misc|manager)(_|\.|$)")
 HEAVY = re.compile(r"#include <(torch/torch\.h|torch/nn\.h|torch/all\.h|ATen/ATen\.h)>")
-CORE = ["base", "config", "arch", "mesh", "schedule", "plan_values", "plan", "estimate", "foreign", "report", "studio", "launch", "metrics", "tokenizer"]
+CORE = ["base", "config", "arch", "mesh", "schedule", "plan_values", "plan", "estimate", "foreign", "report", "studio", "launch", "metrics", "pictures", "tokenizer"]
 # Runtime code that must depend on the plan, not on the recipe.
 ENGINES = re.compile(r"lib/(ops|comm|model|parallel|pipeline|optim)/|lib/train/(runtime|trainer|loss_scale|microbatches|evaluate|snapshot|gather)\.")
 RUNTIME_HEADERS = re.compile(r"#include <(ATen|c10|torch|mpi|nccl|cuda)")

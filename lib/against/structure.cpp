@@ -286,6 +286,7 @@ std::vector<Kind> kinds_like(const Pair& pair) {
     case Role::kEmbedding:
     case Role::kPositions:
     case Role::kHead: of_role("embeddings", {Role::kEmbedding, Role::kPositions}); break;
+    case Role::kTower: of_role("the vision tower", {Role::kTower}); break;
     case Role::kAdapter: break;
   }
   if (pair.role == Role::kHead) out.back() = {"the head", false, [](const Pair& p) { return p.role == Role::kHead; }};

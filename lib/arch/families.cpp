@@ -140,6 +140,7 @@ Layout layout_of(const ModelSpec& spec) {
     LayerBuilder builder(spec, out.kinds.emplace_back());
     family.lay_out_layer(spec, layer, builder);
   }
+  if (spec.vision) lay_out_vision(*spec.vision, spec.hidden, out);
   if (spec.classes > 0) out.head = "score", out.whole_head = true;
   out.head_parameter = {
       .name = out.head + ".weight", .shape = {spec.outputs(), spec.hidden}, .role = Role::kHead, .matrix = true};

@@ -252,12 +252,25 @@ class Parser {
     spec.architecture = architectures.empty() ? std::string(family.architecture) : architectures.front();
     if (!spec.nested_in.empty()) {
       out_.towers = towers_of(source_.text, spec.hidden);
+      std::string why;
+      if (spec.plan_only.empty()) spec.vision = read_vision(top, why);
+      if (spec.vision && spec.vision->image_token >= spec.vocab) why = "its placeholder is not in its vocabulary";
+      if (spec.vision && layout_of(spec).base != "model.language_model")
+        why = fmt::format("its decoder is a {}", spec.model_type);
+      if (spec.vision && why.empty()) return finish_weights(top, document, spec);
+      spec.vision.reset();
       out_.warnings.add("multimodal", "text_config")
           .at({source_.file})
           .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
           .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
-      if (spec.plan_only.empty()) spec.plan_only = fmt::format("it is the text part of a {} model", spec.nested_in);
+      if (spec.plan_only.empty())
+        spec.plan_only = fmt::format("it is a {} model, and {}; LLaVA with CLIP is trained", spec.nested_in, why);
     }
+    finish_weights(top, document, spec);
+  }
+
+  /// What config.json says of the stored weights.
+  void finish_weights(ConfigReader& top, const Json& document, ModelSpec& spec) {
     if (!top.has("quantization_config")) return;
     const auto quantization = document.find("quantization_config");
     const auto method =

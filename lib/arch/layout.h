@@ -57,6 +57,7 @@ struct Layout {
   std::string head = {};
   std::string rotary = {};  ///< a parameter-free module present on every stage; empty: none
   std::vector<ParameterTemplate> embedding_parameters = {};
+  std::vector<ParameterTemplate> tower_parameters = {};  ///< vision tower and projector, on the first stage
   std::vector<ParameterTemplate> norm_parameters = {};
   ParameterTemplate head_parameter = {};
   std::optional<ParameterTemplate> head_bias = {};

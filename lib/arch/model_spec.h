@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/rope.h"
+#include "arch/vision.h"
 #include "base/dtype.h"
 
 namespace automodel::arch {
@@ -169,6 +170,7 @@ struct ModelSpec {
   std::string nested_in = {};     ///< model_type of the enclosing multimodal model, else empty
   /// Why this model can be planned but not trained; empty if it can be trained.
   std::string plan_only = {};
+  std::optional<VisionSpec> vision = {};  ///< of a model that is trained with pictures
 
   // Sizes, all at least 1.
   int hidden = 0;

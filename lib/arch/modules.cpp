@@ -37,7 +37,8 @@ bool is_matrix(Role role, const Shape& shape, bool apart) {
 
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head) {
   if (parameter.layer >= 0) return std::find(layers.begin(), layers.end(), parameter.layer) != layers.end();
-  if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions) return embeddings;
+  if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions || parameter.role == Role::kTower)
+    return embeddings;
   if (parameter.role == Role::kHead || parameter.role == Role::kAdapter)
     return head && (parameter.tied_to.empty() || !embeddings);
   return norm;
@@ -76,6 +77,7 @@ std::vector<Parameter> layer_parameters(const Layout& layout, int layer) {
 std::vector<Parameter> parameters(const Layout& layout) {
   std::vector<Parameter> out;
   for (const auto& parameter : layout.embedding_parameters) out.push_back(whole(parameter));
+  for (const auto& parameter : layout.tower_parameters) out.push_back(whole(parameter));
   for (int layer = 0; layer < layout.layer_count(); ++layer)
     for (auto& parameter : layer_parameters(layout, layer)) out.push_back(std::move(parameter));
   for (const auto& parameter : layout.norm_parameters) out.push_back(whole(parameter));

@@ -48,7 +48,7 @@ bool is_hidden_matrix(const ParameterTemplate& parameter);
 
 /// Parameters of one layer, in forward order.
 std::vector<Parameter> layer_parameters(const Layout& layout, int layer);
-/// Embeddings, layers, final norm, head. A tied head is included last, with `tied_to` set.
+/// Embeddings, vision tower, layers, final norm, head. A tied head is included last, with `tied_to` set.
 std::vector<Parameter> parameters(const Layout& layout);
 std::vector<Parameter> parameters(const ModelSpec& spec);
 

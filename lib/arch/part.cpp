@@ -5,9 +5,9 @@
 namespace automodel::arch {
 namespace {
 
-constexpr std::array<std::string_view, kRoleCount> kRoleNames = {"embedding", "positions",  "norm",    "attention",
-                                                                 "mlp",       "router",     "experts", "shared experts",
-                                                                 "head",      "recurrence", "adapters"};
+constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
+    "embedding", "positions",      "norm", "attention",  "mlp",      "router",
+    "experts",   "shared experts", "head", "recurrence", "adapters", "vision tower"};
 
 }  // namespace
 

@@ -21,8 +21,9 @@ enum class Role : std::uint8_t {
   kHead,
   kRecurrence,  ///< of recurrent mixers
   kAdapter,     ///< a matrix of a low-rank adapter (adapters.h); not part of any Layout
+  kTower,       ///< of a vision tower or its projector (vision.h)
 };
-inline constexpr std::size_t kRoleCount = 11;
+inline constexpr std::size_t kRoleCount = 12;
 std::string_view name_of(Role role);
 
 enum class Part : std::uint8_t {

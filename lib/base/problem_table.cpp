@@ -298,10 +298,12 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "The families are listed, the nearest is named."},
     {"unsupported-model", ExitCode::kRefused,
      "The model cannot be trained here (its `model_type` is not known, an encoder, an encoder-decoder, a quantized "
-     "checkpoint, the text part of a multimodal model, a family that can only be planned).",
+     "checkpoint, a multimodal model other than LLaVA with CLIP, a family that can only be planned), or a class that "
+     "takes pictures is named for a model without a vision tower, or the processor of its pictures is of an "
+     "unsupported kind or gives another size than the tower takes.",
      "The message says why."},
     {"multimodal", ExitCode::kOk,
-     "*Warning.* A multimodal model can be planned, not trained. Its towers and projectors are placed on the first "
+     "*Warning.* This multimodal model can be planned, not trained. Its towers and projectors are placed on the first "
      "stage, with parameters, memory and time if the config gives their sizes.",
      "The message names each with its size, or says that the size is unknown; estimates then exclude it. They assume "
      "one image of the configured size per sequence."},
@@ -415,8 +417,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "`scripts/install_dependencies.sh` installs it; then rebuild."},
     {"bad-row", ExitCode::kBadInput,
      "A row cannot be used: it is not a JSON object, lacks a column or has one of another type, has lists of different "
-     "lengths, or is rejected by the chat template. The first few are listed with file and line, or the row number in "
-     "a table.",
+     "lengths, is rejected by the chat template, or names a picture that cannot be decoded. The first few are listed "
+     "with file and line, or the row number in a table.",
      "[data.md](data.md) lists the columns of each kind of data; a row of `tokens` is `{\"input_ids\": [...], "
      "\"labels\": [...]}`. Exit 4 if a file changes while the run reads it."},
     {"empty-data", ExitCode::kBadInput,

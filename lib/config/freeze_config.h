@@ -23,15 +23,17 @@ struct FreezeConfig {
       "freeze_modules", {}, "Modules to freeze, including their submodules: entries {path: ...} or {glob: ...}."};
   Field<std::vector<ModuleSelector>> unfreeze_modules{
       "unfreeze_modules", {}, "Exceptions: modules within these that are trained."};
-  Field<std::optional<bool>> freeze_vision_tower{"freeze_vision_tower", std::nullopt, "Freeze the vision tower.",
-                                                 Ignored{"models with a vision tower are not trained"}};
+  Field<std::optional<bool>> freeze_vision_tower{
+      "freeze_vision_tower", std::nullopt,
+      "Freeze the vision tower, but not the projector; null: true if nothing is named in freeze_modules and "
+      "unfreeze_modules."};
   Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Freeze the audio tower.",
                                                 Ignored{"models with an audio tower are not trained"}};
   Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Freeze the video embedder.",
                                                    Ignored{"models with a video embedder are not trained"}};
-  Field<std::optional<bool>> freeze_language_model{"freeze_language_model", std::nullopt, "Freeze the language tower.",
-                                                   Ignored{"no module of a language model has such a name, nor does "
-                                                           "one in NeMo AutoModel; freeze_modules freezes its parts"}};
+  Field<std::optional<bool>> freeze_language_model{
+      "freeze_language_model", std::nullopt,
+      "Freeze the decoder of a model with a vision tower, but not its head; no effect on other models."};
   Field<std::optional<bool>> freeze_embeddings{
       "freeze_embeddings", std::nullopt, "Token embeddings.",
       Ignored{"NeMo AutoModel does not read it; freeze_modules: [{glob: '*embed_tokens'}] does it"}};

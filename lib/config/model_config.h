@@ -34,7 +34,9 @@ enum class ModelTarget {
   kGpt2,
   kSeq2Seq,
   kClassifierFromPretrained,
-  kClassifierFromConfig
+  kClassifierFromConfig,
+  kPicturesFromPretrained,
+  kPicturesFromConfig
 };
 template <>
 struct EnumNames<ModelTarget> {
@@ -49,6 +51,13 @@ struct EnumNames<ModelTarget> {
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForCausalLM.from_config", E::kFromConfig},
       EnumName<E>{"transformers.AutoModelForCausalLM.from_pretrained", E::kFromPretrained},
       EnumName<E>{"transformers.AutoModelForCausalLM.from_config", E::kFromConfig},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained", E::kPicturesFromPretrained},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_pretrained",
+                  E::kPicturesFromPretrained},
+      EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
+      EnumName<E>{"transformers.AutoModelForImageTextToText.from_pretrained", E::kPicturesFromPretrained},
+      EnumName<E>{"transformers.AutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
       EnumName<E>{"nemo_automodel.components.models.gpt2.build_gpt2_model", E::kGpt2},
       EnumName<E>{"nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_pretrained", E::kSeq2Seq},
       EnumName<E>{"nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_config", E::kSeq2Seq},
@@ -71,12 +80,17 @@ struct EnumNames<ModelTarget> {
 constexpr bool is_classifier(ModelTarget target) {
   return target == ModelTarget::kClassifierFromPretrained || target == ModelTarget::kClassifierFromConfig;
 }
+constexpr bool takes_pictures(ModelTarget target) {
+  return target == ModelTarget::kPicturesFromPretrained || target == ModelTarget::kPicturesFromConfig;
+}
 /// Whether the class reads weights, or leaves them at their initial values; kAuto does neither by itself.
 constexpr bool reads_weights(ModelTarget target) {
-  return target == ModelTarget::kFromPretrained || target == ModelTarget::kClassifierFromPretrained;
+  return target == ModelTarget::kFromPretrained || target == ModelTarget::kClassifierFromPretrained ||
+         target == ModelTarget::kPicturesFromPretrained;
 }
 constexpr bool leaves_weights(ModelTarget target) {
-  return target == ModelTarget::kFromConfig || target == ModelTarget::kClassifierFromConfig;
+  return target == ModelTarget::kFromConfig || target == ModelTarget::kClassifierFromConfig ||
+         target == ModelTarget::kPicturesFromConfig;
 }
 
 /// Settings of NeMo AutoModel's expert layers that its model classes accept in addition to the configuration.

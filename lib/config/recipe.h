@@ -18,6 +18,7 @@
 #include "config/neftune_config.h"
 #include "config/override.h"
 #include "config/peft_config.h"
+#include "config/processor_config.h"
 #include "config/quantization_config.h"
 #include "config/reader.h"
 #include "config/run_config.h"
@@ -44,7 +45,7 @@ struct Recipe {
   Recipe& operator=(Recipe&&) noexcept;
 
   Field<Value> recipe{"recipe", nullptr,
-                      "NeMo AutoModel's recipe class: those for LLM fine-tuning and pretraining, "
+                      "NeMo AutoModel's recipe class: those for LLM fine-tuning and pretraining, FinetuneRecipeForVLM, "
                       "TrainFinetuneRecipeForSequenceClassification and "
                       "KnowledgeDistillationRecipeForNextTokenPrediction."};
   Field<Device> device{"device", Device::kAuto, "cpu or cuda; auto: cuda if available."};
@@ -80,6 +81,8 @@ struct Recipe {
   Field<DataloaderConfig> validation_dataloader{"validation_dataloader", {}, "How validation data is loaded."};
   Field<PackedSequenceConfig> packed_sequence{
       "packed_sequence", {}, "Packing of several rows of training data into one sequence."};
+  Field<std::optional<ProcessorConfig>> processor{"processor", std::nullopt,
+                                                  "How pictures become pixels; for models with a vision tower."};
   Field<std::optional<PeftConfig>> peft{"peft", std::nullopt,
                                         "Low-rank adapters (LoRA) that are trained instead of the model's weights."};
   Field<std::optional<FreezeConfig>> freeze_config{"freeze_config", std::nullopt,

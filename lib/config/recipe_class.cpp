@@ -49,9 +49,9 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
   const auto* target =
       model != nullptr && model->value.kind == Node::Kind::kMap ? model->value.find("_target_") : nullptr;
   if (target == nullptr || target->value.kind != Node::Kind::kScalar) return false;
-  constexpr std::array kModels = {
-      Purpose{"ForImageTextToText", "vision-language models"}, Purpose{"ForMultimodalLM", "vision-language models"},
-      Purpose{"BiEncoder", "encoders for retrieval"}, Purpose{"CrossEncoder", "encoders for retrieval"}};
+  constexpr std::array kModels = {Purpose{"ForMultimodalLM", "vision-language models"},
+                                  Purpose{"BiEncoder", "encoders for retrieval"},
+                                  Purpose{"CrossEncoder", "encoders for retrieval"}};
   const auto& text = target->value.text;
   const auto found =
       std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
@@ -83,9 +83,9 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   }
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto& name = value->text;
-  const auto purpose = other_purpose(name);
+  const auto purpose = name.ends_with(kPicturesRecipe) ? std::string_view() : other_purpose(name);
   const bool known = name.find("NextTokenPrediction") != std::string::npos ||
-                     name.find(kClassifierRecipe) != std::string::npos ||
+                     name.find(kClassifierRecipe) != std::string::npos || name.ends_with(kPicturesRecipe) ||
                      name.find("recipes.llm.") != std::string::npos;
   if (purpose.empty() && (known || value->is_null())) return false;
   if (purpose.empty()) {

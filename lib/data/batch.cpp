@@ -49,6 +49,8 @@ Batch make_batch(std::span<const Sample> rows, std::vector<std::int64_t> samples
   out.segments.assign(size, 0);
   for (std::size_t i = 0; i < rows.size(); ++i) put_row(rows[i], i * length, options, out);
   out.samples = std::move(samples);
+  if (std::ranges::any_of(rows, [](const Sample& row) { return !row.pictures.empty(); }))
+    for (const auto& row : rows) out.pictures.push_back(row.pictures);
   return out;
 }
 

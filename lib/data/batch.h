@@ -20,8 +20,9 @@ struct Batch {
   /// Whether attention must honor the segments. If not, padding is only at the ends of rows, where causal attention
   /// hides it from every token that counts.
   bool needs_segments = false;
-  std::int64_t num_tokens = 0;             ///< excluding padding
-  std::int64_t num_label_tokens = 0;       ///< excluding ignored labels
+  std::int64_t num_tokens = 0;                                   ///< excluding padding
+  std::int64_t num_label_tokens = 0;                             ///< excluding ignored labels
+  std::vector<std::vector<pictures::PicturePtr>> pictures = {};  ///< by row; empty if no row has any
   std::vector<std::int64_t> samples = {};  ///< sample index of each row; kNoSample for an empty one
   bool operator==(const Batch&) const = default;
 };

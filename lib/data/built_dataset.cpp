@@ -7,12 +7,14 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "config/value.h"
 #include "data/bad_rows.h"
 #include "data/content_hash.h"
 #include "data/mapped_file.h"
 #include "data/token_store.h"
 #include "data/turn_ends.h"
+#include "pictures/decode.h"
 
 namespace automodel::data {
 namespace {
@@ -28,7 +30,7 @@ constexpr std::int32_t read_label(std::int32_t stored) {
 
 class BuiltDataset final : public Dataset {
  public:
-  BuiltDataset(TokenStore store, std::vector<std::vector<pictures::Size>> pictures, Padding padding,
+  BuiltDataset(TokenStore store, std::vector<std::vector<PictureFile>> pictures, Padding padding,
                std::int64_t common_length, std::string summary)
       : store_(std::move(store)),
         pictures_(std::move(pictures)),
@@ -45,6 +47,8 @@ class BuiltDataset final : public Dataset {
     const auto length = static_cast<std::size_t>(this->length(index));
     out.positions.clear();
     out.segments.clear();
+    out.pictures.clear();
+    for (const auto& file : pictures_of(index)) out.pictures.push_back(picture(file));
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
@@ -65,12 +69,29 @@ class BuiltDataset final : public Dataset {
   }
 
   std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
-    return pictures_.empty() ? std::vector<pictures::Size>() : pictures_[static_cast<std::size_t>(index)];
+    std::vector<pictures::Size> out;
+    for (const auto& file : pictures_of(index)) out.push_back(file.size);
+    return out;
   }
 
  private:
+  std::span<const PictureFile> pictures_of(std::int64_t index) const {
+    if (pictures_.empty()) return {};
+    return pictures_[static_cast<std::size_t>(index)];
+  }
+  static pictures::PicturePtr picture(const PictureFile& file) {
+    try {
+      return pictures::read_picture(file.path);
+    } catch (const pictures::PictureError& error) {
+      throw Error(ExitCode::kEnvironment, Diagnostic{"bad-row"}
+                                              .says("'{}' cannot be decoded: {}", file.path.native(), error.what())
+                                              .hint("replace the picture, or remove its row")
+                                              .at({file.path.native(), 0, 0}));
+    }
+  }
+
   TokenStore store_;
-  std::vector<std::vector<pictures::Size>> pictures_;  ///< by row; empty: there are none
+  std::vector<std::vector<PictureFile>> pictures_;  ///< by row; empty: there are none
   Padding padding_;
   std::int64_t common_length_;
   std::string summary_;
@@ -191,7 +212,7 @@ class BuiltOpening {
   const BuiltSettings& settings_;
   const DatasetContext& context_;
   Diagnostics& problems_;
-  std::vector<std::vector<pictures::Size>> pictures_ = {};  ///< of a model that takes them, by row
+  std::vector<std::vector<PictureFile>> pictures_ = {};  ///< of a model that takes them, by row
 };
 
 }  // namespace

@@ -42,6 +42,7 @@ class Mixture final : public Dataset {
   bool endless() const override { return true; }
   void read(std::int64_t index, Sample& out) const override {
     const auto [rows, row] = source(index);
+    out.pictures.clear();
     rows->read(row, out);
   }
   std::int64_t length(std::int64_t index) const override {

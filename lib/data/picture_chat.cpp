@@ -32,9 +32,9 @@ void require_room(const ordered_json& messages, int per_picture, const RowLength
     throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
 }
 
-/// The sizes of the pictures that the messages name. Every one is decoded: what is damaged is found here.
-std::vector<pictures::Size> sizes_of(const ordered_json& messages, const fs::path& folder) {
-  std::vector<pictures::Size> out;
+/// The pictures that the messages name. Every one is decoded: what is damaged is found here.
+std::vector<PictureFile> files_of(const ordered_json& messages, const fs::path& folder) {
+  std::vector<PictureFile> out;
   for (const auto& message : messages)
     for (const auto& part : message["content"]) {
       if (part["type"] != "image") continue;
@@ -45,7 +45,7 @@ std::vector<pictures::Size> sizes_of(const ordered_json& messages, const fs::pat
       };
       if (name.find("://") != std::string::npos) refuse("nothing is downloaded; name a file");
       try {
-        out.push_back(pictures::read_picture(folder / name)->size);
+        out.push_back({folder / name, pictures::read_picture(folder / name)->size});
       } catch (const pictures::PictureError& error) {
         refuse(error.what());
       }
@@ -117,7 +117,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
                             const RowLengths& lengths) const {
   BuiltRow out;
   require_room(messages, tokens_.per_picture, lengths);
-  out.pictures = sizes_of(messages, folder);
+  out.pictures = files_of(messages, folder);
   const auto text = ids_of(messages, tools);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
   if (placeholders != out.pictures.size())

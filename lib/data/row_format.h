@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,12 +13,17 @@
 
 namespace automodel::data {
 
+struct PictureFile {
+  std::filesystem::path path = {};
+  pictures::Size size = {};
+};
+
 /// A finished row; the sizes of input_ids and labels are equal.
 struct BuiltRow {
   std::vector<std::int32_t> input_ids = {};
-  std::vector<std::int32_t> labels = {};      ///< shifted: labels[t] is what position t must predict
-  std::int64_t attended = 0;                  ///< the attention mask is 1 for this many leading positions, 0 after them
-  std::vector<pictures::Size> pictures = {};  ///< in the order of their placeholders
+  std::vector<std::int32_t> labels = {};   ///< shifted: labels[t] is what position t must predict
+  std::int64_t attended = 0;               ///< the attention mask is 1 for this many leading positions, 0 after them
+  std::vector<PictureFile> pictures = {};  ///< in the order of their placeholders
 
   bool has_labels() const;
 };

@@ -262,13 +262,14 @@ class RankWalk {
     return out;
   }
 
-  /// Image encoders and projectors process one image per sequence; with adapters they are frozen and keep nothing.
+  /// Image encoders and projectors process one image per sequence; where they are frozen they keep nothing.
   void add_towers(const plan::StagePlan& stage, StageCost& out) const {
     for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
       const double stream =
           static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
-      const bool recomputed = plan_.execution.activations.recompute == plan::Recompute::kFull;
-      if (!plan_.adapters) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
+      const bool recomputed =
+          plan_.execution.activations.recompute == plan::Recompute::kFull && !plan_.model->spec.vision;
+      if (plan::trains_tower(plan_, tower.fqn)) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
       out.working = std::max(out.working, kStreamsPerLayer * stream);
       out.forward = std::max(out.forward, kStreamsPerLayer * stream);
     }

@@ -435,6 +435,8 @@ class Search {
     const auto plan = make(loaded, request_.world_size, problems);
     if (!plan || !plan->estimate)
       return refuse(problems.empty() ? "cannot be planned" : problems[0].message, name_of(draft));
+    if (base_->unsupported.empty() && !plan->unsupported.empty())  // a mesh that pictures do not allow
+      return refuse(plan->unsupported.front().reason, name_of(draft));
     fill(candidate, *plan->estimate);
     if (candidate.fit == Fit::kDoesNotFit) return note_unfit(candidate.memory, name_of(draft));
     out_.best.push_back(std::move(candidate));

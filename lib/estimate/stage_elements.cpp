@@ -119,8 +119,10 @@ StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
   for (const auto& tower : plan::towers_of(*plan.model, part)) {
     const auto elements = static_cast<double>(tower.parameters.value_or(0));
     out.dense += elements;
-    out.largest_unit = std::max(out.largest_unit, elements / std::max(1, tower.layers));
-    out.largest_dense = std::max(out.largest_dense, elements / std::max(1, tower.layers));
+    // A tower that is trained here is one unit.
+    const double unit = plan.model->spec.vision ? elements : elements / std::max(1, tower.layers);
+    out.largest_unit = std::max(out.largest_unit, unit);
+    out.largest_dense = std::max(out.largest_dense, unit);
   }
   if (plan.adapters) {
     add_adapters(plan, part, out);

@@ -226,10 +226,12 @@ class Timing {
   void add_tower(const arch::Tower& tower, StageTime& out) const {
     PartTime part{.work = plan_.batch.microbatch * tower.flops};
     part.forward = pass_seconds(part.work, hardware_.forward_efficiency, 0);
-    if (plan_.adapters) return add(out, part);
+    if (!plan::trains_tower(plan_, tower.fqn)) return add(out, part);
     part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
     part.backward = 2 * part.backward_input;
-    add(out, part, plan_.execution.activations.recompute == plan::Recompute::kFull ? part.forward : 0);
+    const bool recomputed =
+        plan_.execution.activations.recompute == plan::Recompute::kFull && !plan_.model->spec.vision;
+    add(out, part, recomputed ? part.forward : 0);
   }
 
   /// A multi-token-prediction layer: the projection of hidden states joined with an embedding, a layer like the last,

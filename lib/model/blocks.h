@@ -35,7 +35,9 @@ struct Microbatch {
   std::int64_t length = 0;        ///< tokens of the whole sequence
   std::int64_t extent = 0;        ///< one past the largest position of any token of the microbatch; 0: `length`
   std::int64_t label_tokens = 0;  ///< label tokens in the whole sequences
-  at::Tensor real = {};           ///< bool, false for padding; undefined: no padding
+  /// Pixel values of the pictures [pictures, 3, height, width], in the order of their placeholders; undefined: none.
+  at::Tensor pixels = {};
+  at::Tensor real = {};                             ///< bool, false for padding; undefined: no padding
   std::shared_ptr<RouterStatistics> routers = {};   ///< null where there is no auxiliary loss
   std::shared_ptr<RouterLoads> loads = {};          ///< null if router biases are not updated
   std::shared_ptr<TokenChoices> choices = {};       ///< created by the stage if attention is limited to chosen tokens

@@ -155,6 +155,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
                              sliding_rope_ ? sliding_rope_.get() : rope_.get(),
                              options_.adapters};
   for (const int layer : modules_.layers) layers_.push_back(std::make_unique<Layer>(context, layer));
+  if (spec_.vision && modules_.embeddings) vision_ = std::make_unique<const VisionTower>(*spec_.vision, weights_);
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
@@ -238,26 +239,40 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
 
+at::Tensor StageModel::embedded(const Microbatch& microbatch, const at::Tensor& in) {
+  auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
+  // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
+  if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
+  if (spec_.embedding_scale != 1)
+    x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
+  if (spec_.round_embedding_scale) x = noisy(x, microbatch);
+  if (vision_ && microbatch.pixels.defined()) {
+    const auto places = microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1);
+    const auto rows = vision_->forward(microbatch.pixels.to(options_.type), in).to(x.scalar_type());
+    AUTOMODEL_CHECK(rows.size(0) == places.size(0), "a picture has as many placeholders as the tower gives rows");
+    x = x.flatten(0, 1).index_copy(0, places, rows).view(x.sizes());
+  }
+  if (positions_ == nullptr) return x;
+  const auto rows = microbatch.positions + spec_.first_position_row;
+  return x + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in);
+}
+
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
-  const auto part = [&](const std::vector<at::Tensor>& in) {
-    auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in[0], spec_.pad_token.value_or(-1));
-    // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
-    if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
-    if (spec_.embedding_scale != 1)
-      x = x *
-          (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
-    if (spec_.round_embedding_scale) x = noisy(x, microbatch);
-    if (positions_ != nullptr) {
-      const auto rows = microbatch.positions + spec_.first_position_row;
-      x = x + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in[0]);
-    }
-    return std::vector<at::Tensor>{x};
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
+    return std::vector<at::Tensor>{embedded(microbatch, in[0])};
   };
-  // The position table is a unit of its own, nested in the embedding's.
-  const auto out = observed(embedding_unit_, {anchor_},
-                            [&](const std::vector<at::Tensor>& in) { return observed(positions_unit_, in, part); });
-  return {out[0], {}};
+  // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
+  // picture: other ranks may have some.
+  const auto nested = [&](int unit) {
+    part = [this, unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
+      return observed(unit, in, inner);
+    };
+  };
+  nested(positions_unit_);
+  if (vision_)
+    for (const int unit : vision_->units()) nested(unit);
+  return {observed(embedding_unit_, {anchor_}, part)[0], {}};
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,

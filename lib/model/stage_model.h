@@ -14,6 +14,7 @@
 #include "arch/layout.h"
 #include "arch/model_spec.h"
 #include "model/blocks.h"
+#include "model/vision_tower.h"
 #include "model/weights.h"
 #include "ops/factor.h"
 #include "ops/offload.h"
@@ -112,6 +113,8 @@ class StageModel {
     at::Tensor x, delta;
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
+  /// Embeddings of token and position, and of pictures in their places. `in`: the anchor.
+  at::Tensor embedded(const Microbatch& microbatch, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
@@ -141,6 +144,7 @@ class StageModel {
   ExpertSeam no_expert_ = {};
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::unique_ptr<const VisionTower> vision_;  ///< on the first stage
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
   ops::Linear head_product_ = {};
   int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;

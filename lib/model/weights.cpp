@@ -13,6 +13,7 @@ std::string unit_name(const arch::Parameter& info, bool whole_stage) {
     return info.layer >= 0 ? "adapters of layer " + std::to_string(info.layer) : "adapters of the head";
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);
   if (info.role == arch::Role::kPositions) return "positions";
+  if (info.role == arch::Role::kTower) return "vision tower";
   if (info.role == arch::Role::kEmbedding) return "embedding";
   return info.tied_to.empty() ? "head" : "tied head";
 }

@@ -44,6 +44,8 @@ constexpr std::array kObstacles = {
              "the host may need the number of rows per expert", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return other_mixers(plan.model->spec); },
              "layers other than attention and feed-forward blocks are not supported", "remove it"},
+    Obstacle{[](const Plan& plan, const Recipe&) { return plan.model->spec.vision.has_value(); },
+             "the number of pictures differs from one microbatch to the next", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.model->spec.classes > 0; },
              "a classifier's hits are counted beside its loss", "remove it"},
     Obstacle{[](const Plan& plan, const Recipe&) { return plan.execution.loss.distillation.has_value(); },

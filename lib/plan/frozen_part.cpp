@@ -1,6 +1,7 @@
 #include "plan/frozen_part.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <string_view>
 
@@ -9,6 +10,7 @@
 
 #include "arch/counts.h"
 #include "base/spelling.h"
+#include "plan/model_names.h"
 #include "plan/training_plan.h"
 
 namespace automodel::plan {
@@ -59,6 +61,11 @@ class Selectors {
   std::vector<bool> used_;
 };
 
+/// Whether a module's path has one of the words by which NeMo AutoModel knows a tower.
+bool has_word(std::string_view module, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](auto word) { return module.find(word) != module.npos; });
+}
+
 bool& product_of(TrainedProducts& products, const arch::Parameter& weight) {
   const auto part = weight.part;
   if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
@@ -89,7 +96,10 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   const std::string key = "freeze_config";
   if (!recipe.recipe.freeze_config()) return std::nullopt;
   const auto& section = *recipe.recipe.freeze_config();
-  if (section.freeze_modules->empty() && section.unfreeze_modules->empty()) return std::nullopt;
+  const bool named = !section.freeze_modules->empty() || !section.unfreeze_modules->empty();
+  const bool tower = model.spec.vision && section.freeze_vision_tower().value_or(!named);
+  const bool decoder = model.spec.vision && section.freeze_language_model().value_or(false);
+  if (!named && ((!tower && !decoder) || recipe.recipe.peft())) return std::nullopt;
   if (recipe.recipe.peft()) {
     report.refuse("unsupported-option", key)
         .says("with adapters, no module of the model itself is trained")
@@ -100,12 +110,13 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
       spare(key + ".unfreeze_modules", section.unfreeze_modules());
   FrozenPart out;
   out.all = arch::parameters(model.layout);
-  std::map<std::string, std::pair<bool, bool>> named;  // by storage: (frozen, unfrozen again)
+  std::map<std::string, std::pair<bool, bool>> stored;  // by storage: (frozen, unfrozen again)
   std::set<std::string> modules;
   for (const auto& parameter : out.all) {
-    auto& [frozen, spared] = named[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];
+    auto& [frozen, spared] = stored[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];
     const auto module = std::string(parameter.module());
-    frozen = freeze.match(module) || frozen;
+    frozen = freeze.match(module) || (tower && has_word(module, {"vision", "visual", "image_encoder"})) ||
+             (decoder && has_word(module, {"language", "text", "llm"})) || frozen;
     spared = spare.match(module) || spared;
     modules.insert(module);
   }
@@ -114,7 +125,7 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   spare.refuse_unused(names, report);
   bool any_trained = false;
   for (auto& parameter : out.all) {
-    const auto& [frozen, spared] = named.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to);
+    const auto& [frozen, spared] = stored.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to);
     parameter.frozen = frozen && !spared;
     any_trained = any_trained || parameter.trained();
     if (!parameter.frozen) continue;
@@ -160,12 +171,21 @@ bool trains_head(const TrainingPlan& plan) {
   return !plan.adapters && !(plan.frozen && plan.frozen->head);
 }
 
+bool trains_tower(const TrainingPlan& plan, const std::string& module) {
+  if (!plan.frozen || !plan.model->spec.vision) return !plan.adapters;
+  return std::any_of(plan.frozen->all.begin(), plan.frozen->all.end(),
+                     [&](const auto& info) { return info.trained() && info.fqn.starts_with(module + "."); });
+}
+
 double frozen_flops(const TrainingPlan& plan, const StagePart& part) {
   double out = part.has_head && !trains_head(plan) ? arch::head_flops_per_token(plan.model->spec) : 0;
   for (const int layer : part.layers)
     if (const double share = trained_share(plan, layer); share < 1)
       out += (1 - share) * arch::layer_product_flops_per_token(plan.model->spec, plan.model->layout, layer);
-  return out * static_cast<double>(plan.batch.microbatch * plan.batch.planned_length());
+  double towers = 0;  // a frozen one has no backward pass: two thirds are saved
+  for (const auto& tower : towers_of(*plan.model, part))
+    if (plan.model->spec.vision && !trains_tower(plan, tower.fqn)) towers += 2 * tower.flops;
+  return (out * static_cast<double>(plan.batch.planned_length()) + towers) * plan.batch.microbatch;
 }
 
 }  // namespace automodel::plan

@@ -44,6 +44,8 @@ FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part);
 double trained_share(const TrainingPlan& plan, int layer);
 bool trains_embedding(const TrainingPlan& plan);
 bool trains_head(const TrainingPlan& plan);
+/// Whether anything below `module` is trained, which is a tower or a projector.
+bool trains_tower(const TrainingPlan& plan, const std::string& module);
 /// FLOPs per microbatch saved by not computing weight gradients: a third of the GEMMs with frozen weights.
 double frozen_flops(const TrainingPlan& plan, const StagePart& part);
 

@@ -7,6 +7,7 @@
 
 #include "arch/layout.h"
 #include "arch/model_spec.h"
+#include "pictures/processor.h"
 #include "plan/located.h"
 
 namespace automodel::plan {
@@ -17,7 +18,8 @@ struct ModelChoice {
   std::string name = {};              ///< for display: the path, the name, or "inline"
   std::filesystem::path folder = {};  ///< folder with weights and tokenizer; empty for an inline configuration
   bool load_weights = false;          ///< from `folder`; otherwise weights are initialised from the seed
-  std::string config_text = {};       ///< the config.json with overrides applied
+  std::optional<pictures::Processor> processor = {};  ///< of a model with a vision tower (plan/vision_choice.h)
+  std::string config_text = {};                       ///< the config.json with overrides applied
 };
 
 /// Reads the configuration. Problems: missing-file, model-not-found, and those of arch::parse_hf_config(). Unless

@@ -19,6 +19,7 @@
 #include "plan/teacher_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
+#include "plan/vision_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -388,6 +389,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                            .hint("known families: see docs/models.md")
                            .of("model"));
     if (model) {
+      choose_processor(loaded, *model, report, request.training);
+      check_vision(loaded, *model, *sizes, request.training, report);
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }

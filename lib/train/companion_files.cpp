@@ -7,6 +7,7 @@
 #include "base/find_file.h"
 #include "checkpoint/format/companion_names.h"
 #include "data/tokenizer.h"
+#include "plan/vision_choice.h"
 #include "tokenizer/named_templates.h"
 
 namespace automodel::train {
@@ -50,6 +51,8 @@ void add_companions(checkpoint::SaveRequest& request, const Setup& setup) {
     request.copies.emplace_back(file->extension() == ".json" ? "model/chat_template.json" : "model/chat_template.jinja",
                                 *file);
   copy_all(request, setup.plan.model->folder, std::array{checkpoint::kGenerationFile});
+  if (setup.plan.model->spec.vision)
+    copy_all(request, plan::processor_folder(setup.loaded, *setup.plan.model), checkpoint::kProcessorFiles);
 }
 
 }  // namespace automodel::train

@@ -18,6 +18,7 @@
 #include "data/batch.h"
 #include "estimate/estimated_plan.h"
 #include "plan/lr_schedule.h"
+#include "plan/vision_choice.h"
 #include "train/gather.h"
 #include "train/runtime.h"
 #include "train/setup.h"
@@ -123,6 +124,9 @@ class DumpedStep::Computation {
     if (!loaded_.problems.empty()) throw Error(ExitCode::kBadInput, loaded_.problems);
     use_settings(world, loaded_.recipe);
     auto result = estimate::make_plan(loaded_, {.world_size = 1, .training = true});
+    if (result.plan && result.plan->model)
+      if (const auto refusal = plan::refuse_pictures(loaded_, *result.plan->model, "verify --against"))
+        result.problems = {*refusal};
     if (!result.problems.empty()) throw Error(std::move(result.problems));
     return std::move(*result.plan);
   }

@@ -20,6 +20,7 @@
 #include "config/generate_request.h"
 #include "data/tokenizer.h"
 #include "estimate/estimated_plan.h"
+#include "plan/vision_choice.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/template_value.h"
 #include "train/generate.h"
@@ -116,6 +117,9 @@ class GenerateRun {
                                                 .training = true,
                                                 .cuda_available = world_.device().is_cuda(),
                                                 .ranks_per_node = world_.local_size()});
+    if (result.plan && result.plan->model)
+      if (const auto refusal = plan::refuse_pictures(loaded_, *result.plan->model, "generate"))
+        result.problems = {*refusal};
     agree(world_, loaded_, std::move(result.problems));
     return std::move(*result.plan);
   }

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
 
 #include "base/error.h"
 #include "ops/upload.h"
+#include "train/pixel_values.h"
 
 namespace automodel::train {
 namespace {
@@ -19,10 +21,22 @@ at::Tensor tensor_of(const std::vector<T>& values, std::int64_t rows, std::int64
   return ops::uploaded(at::from_blob(const_cast<T*>(values.data()), {rows, length}, options), at::kLong, device);
 }
 
+/// Pixel values of the pictures in rows [first, first + rows); undefined if there are none.
+at::Tensor pixels_of(const data::Batch& batch, std::int64_t first, int rows, const pictures::Processor* processor,
+                     at::Device device) {
+  std::vector<at::Tensor> out;
+  for (auto row = first; row < first + rows && !batch.pictures.empty(); ++row)
+    for (const auto& picture : batch.pictures[static_cast<std::size_t>(row)]) {
+      AUTOMODEL_CHECK(processor != nullptr, "a batch with pictures needs their processor");
+      out.push_back(pixel_values(*picture, *processor));
+    }
+  return out.empty() ? at::Tensor() : at::stack(out).to(device);
+}
+
 }  // namespace
 
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
-                                                 parallel::ContextPlace place) {
+                                                 parallel::ContextPlace place, const pictures::Processor* processor) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
   const auto own = [&](const std::vector<std::int64_t>& values) {
     return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
@@ -55,6 +69,7 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
          .label_tokens = rows * batch.length - std::count(batch.labels.begin() + first * batch.length,
                                                           batch.labels.begin() + (first + rows) * batch.length,
                                                           data::kIgnoredLabel),
+         .pixels = pixels_of(batch, first, rows, processor, device),
          .real = part(real, first)});
   return out;
 }

@@ -9,14 +9,17 @@
 #include "data/batch.h"
 #include "model/blocks.h"
 #include "parallel/context/layout.h"
+#include "pictures/processor.h"
 #include "pipeline/pipeline.h"
 #include "plan/training_plan.h"
 
 namespace automodel::train {
 
 /// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
+/// `processor`: of the batch's pictures; null if it has none.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
-                                                 parallel::ContextPlace place = {});
+                                                 parallel::ContextPlace place = {},
+                                                 const pictures::Processor* processor = nullptr);
 
 /// Sums of what the head finds out about microbatches (model/loss_parts.h); 0 where no head is.
 class PartSums {

@@ -224,7 +224,8 @@ class Run {
   /// Prints the last lines of the run.
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
-    const bool text = data::text_choice(*recipe_.dataset()).has_text;
+    // What generate could be given: it takes language models only.
+    const bool text = data::text_choice(*recipe_.dataset()).has_text && !setup_->plan.model->spec.vision;
     const auto& generation = recipe_.generation();
     const bool prompted = generation && !generation->prompts().empty();
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,

@@ -12,6 +12,7 @@
 #include "comm/loopback/loopback.h"
 #include "estimate/estimated_plan.h"
 #include "plan/shrink.h"
+#include "plan/vision_choice.h"
 #include "report/plan_text.h"
 #include "train/setup.h"
 #include "train/verify.h"
@@ -29,6 +30,9 @@ estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optiona
         .says("a model without sizes cannot be verified")
         .hint("give '--model.config PATH' (a config.json)")
         .at(recipe.origins.nearest("model"));
+  if (made.plan && made.plan->model)
+    if (const auto refusal = plan::refuse_pictures(recipe, *made.plan->model, "verify"))
+      made.problems.push_back(*refusal);
   if (!made.problems.empty()) throw Error(std::move(made.problems));
   if (made.plan->mesh.world_size() == 1)
     throw Error(Diagnostic{"one-rank"}

@@ -86,6 +86,39 @@ TEST_CASE("Every tensor of every recorded model is found, and nothing else is ex
   }
 }
 
+TEST_CASE("Weights of a model with a vision tower are found as published, as saved and as in memory") {
+  std::ifstream in(golden_folder() + "/vlm/llava/config.json");
+  auto parsed = arch::parse_hf_config(std::string(std::istreambuf_iterator<char>(in), {}), "config.json");
+  REQUIRE(parsed.spec);
+  const Model model{*parsed.spec, arch::layout_of(*parsed.spec), {}};
+  using Names = std::vector<std::pair<std::string, std::string>>;  // beginnings, and what stands in their place
+  for (const auto& [tower, other] : std::map<std::string, Names>{
+           {"model.vision_tower.", {}},
+           {"vision_tower.",
+            {{"model.language_model.", "language_model.model."},
+             {"lm_head.", "language_model.lm_head."},
+             {"model.multi_modal_projector.", "multi_modal_projector."}}},
+           {"vision_tower.vision_model.", {{"model.language_model.", "language_model.model."}}}}) {
+    auto names = other;
+    names.emplace_back("model.vision_tower.", tower);
+    Tensors tensors;
+    for (const auto& parameter : arch::parameters(model.layout)) {
+      auto name = parameter.fqn;
+      for (const auto& [own, stored] : names)
+        if (name.starts_with(own)) {
+          name = stored + name.substr(own.size());
+          break;
+        }
+      tensors[name].assign(parameter.shape.begin(), parameter.shape.end());
+    }
+    tensors[tower + "embeddings.position_ids"] = {1, 17};
+    const auto found = find(model, tensors);
+    INFO(tower << "\n" << to_text(found.problems));
+    CHECK(found.problems.empty());
+    CHECK(found.places.size() == tensors.size() - 1);
+  }
+}
+
 TEST_CASE("Missing, unexpected and mis-shaped tensors are all reported, and no weights are placed") {
   const auto model = model_named("llama");
   auto tensors = model.tensors;

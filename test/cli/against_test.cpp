@@ -187,6 +187,17 @@ TEST_CASE("padding and positions are read as transformers reads them") {
   CHECK(step.compared(3)["equal"] == false);
 }
 
+TEST_CASE("a model with a vision tower is refused: no pictures are written") {
+  const Step step("right");
+  const auto model = step.folder.path() / "dump/model";
+  fs::remove_all(model);
+  fs::copy(golden_folder() + "/vlm/llava", model, fs::copy_options::recursive);
+  const auto run = step.run();
+  INFO(run.err);
+  CHECK(run.code == 3);
+  CHECK(run.err.find("error[unsupported-model]: verify --against takes language models only") != std::string::npos);
+}
+
 TEST_CASE("damaged dumps are one error each") {
   const auto refuses = [](const std::string& id, const std::string& file, auto damage) {
     Step step("factor");

@@ -107,6 +107,20 @@ TEST_CASE("generate refuses unusable models, prompts and options with a specific
   refuses("ck --chat --logits", "--logits reads no conversation");
 }
 
+TEST_CASE("commands that have no pictures to give refuse a model with a vision tower") {
+  const test::TemporaryFolder folder;
+  const std::string tests = AUTOMODEL_SOURCE_DIR "/test", model = tests + "/golden/vlm/llava";
+  for (const auto& [words, what, code] : std::vector<std::tuple<std::string, std::string, int>>{
+           {"generate " + model + " --prompt a", "generate takes language models only", 3},
+           {"verify " + tests + "/pictures/recipe.yaml --nproc-per-node 2", "verify takes language models only", 3},
+           {"checkpoint export " + model + " x.gguf --gguf", "a GGUF file cannot say what a vision tower is", 2}}) {
+    const auto run = test::run_program(folder, words);
+    INFO(words << ": " << run.err);
+    CHECK(run.code == code);
+    CHECK(run.err.find("error[unsupported-model]: " + what) != std::string::npos);
+  }
+}
+
 /// The largest difference of the logits behind the prompts, which are the same.
 double apart(const json& a, const json& b) {
   REQUIRE(a.size() == b.size());

@@ -341,11 +341,11 @@ TEST_CASE("a student has a teacher, a ratio and a temperature", "[config]") {
 
 TEST_CASE("recipes of unsupported classes are refused with a single error that says what they are", "[config]") {
   for (const auto& [name, what] : std::map<std::string, std::string>{
-           {"FinetuneRecipeForVLM", "vision-language"},
+           {"PretrainRecipeForVLM", "vision-language"},
            {"DiffusionLMSFTRecipe", "diffusion"},
            {"TrainBiEncoderRecipe", "retrieval"},
            {"TrainEagle3Recipe", "draft models"},
-           {"{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}", "vision-language"}}) {
+           {"{_target_: nemo_automodel.recipes.multimodal.train.TrainMultimodal}", "vision-language"}}) {
     INFO(name);
     const auto loaded = read("recipe: " + name + "\nnonsense: 1\n");
     REQUIRE(loaded.problems.size() == 1);
@@ -361,12 +361,13 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
   CHECK(flow.problems[0].message.find("diffusion") != std::string::npos);
   const auto other = read(
       "recipe: BenchmarkingRecipeForNextTokenPrediction\nmodel: {_target_: "
-      "nemo_automodel.NeMoAutoModelForImageTextToText.from_config}\n");
+      "nemo_automodel.NeMoAutoModelForMultimodalLM.from_config}\n");
   REQUIRE(other.problems.size() == 1);
   CHECK(other.problems[0].id == "other-recipe");
   CHECK(other.problems[0].key == "model._target_");
   for (const std::string name :
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
+        "FinetuneRecipeForVLM", "{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}",
         "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})
     CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
   const auto unknown = read("recipe: Foo\nnonsense: 1\n");

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "arch/picture_tokens.h"
 #include "base/error.h"
 #include "config/recipe.h"
 #include "data/open_dataset.h"
@@ -73,27 +72,6 @@ std::string refusal(const Json& row, const std::string& keys = "") {
   return opened.rejected.empty() ? "" : opened.rejected.front().second.message;
 }
 
-TEST_CASE("a picture has as many tokens as the tower gives rows", "[pictures]") {
-  std::ifstream in(kFolder + "/llava/config.json");
-  const std::string tiny{std::istreambuf_iterator<char>(in), {}};
-  CHECK(arch::picture_tokens(tiny) == arch::PictureTokens{396, kTokens});
-  // As llava-hf/llava-1.5-7b-hf, where a picture has 576 tokens.
-  const std::string start =
-      R"({"model_type": "llava", "image_token_index": 32000, "vision_config": {"image_size": 336, )";
-  const std::string clip = start + R"("model_type": "clip_vision_model", "patch_size": 14})";
-  CHECK(arch::picture_tokens(clip + "}") == arch::PictureTokens{32000, 576});
-  CHECK(arch::picture_tokens(clip + R"(, "vision_feature_select_strategy": "full"})") ==
-        arch::PictureTokens{32000, 577});
-  for (const std::string& other :
-       {clip + R"(, "vision_feature_select_strategy": "cls"})", clip,
-        start + R"("model_type": "clip_vision_model", "patch_size": 0}})",
-        start + R"("model_type": "siglip_vision_model", "patch_size": 14}})",
-        std::string(R"({"model_type": "gemma3", "vision_config": {}})"), std::string("[]")}) {
-    INFO(other);
-    CHECK(!arch::picture_tokens(other));
-  }
-}
-
 TEST_CASE("rows with pictures have the ids of transformers' processor", "[pictures]") {
   int checked = 0;
   const auto recorded = golden();
@@ -112,6 +90,7 @@ TEST_CASE("rows with pictures have the ids of transformers' processor", "[pictur
     for (const auto& message : wanted["messages"])
       for (const auto& part : message["content"]) pictures += part["type"] == "image" ? 1 : 0;
     CHECK(opened.dataset->picture_sizes(0).size() == pictures);
+    CHECK(sample.pictures.size() == pictures);
     ++checked;
   }
   CHECK(checked == 11);
@@ -138,6 +117,12 @@ TEST_CASE("files are beside the rows, and sizes are those of upright pictures", 
   const auto opened = open_rows(folder, {{{"messages", question(Json::array({picture("shots/a.jpg")}))}}});
   REQUIRE(opened.dataset);
   CHECK(opened.dataset->picture_sizes(0) == std::vector<pictures::Size>{{40, 60}});
+  Sample sample;
+  opened.dataset->read(0, sample);
+  CHECK(sample.pictures.front()->size == pictures::Size{40, 60});
+  // A file that changes afterwards ends the run.
+  folder.write("shots/a.jpg", "no picture");
+  CHECK_THROWS_WITH(opened.dataset->read(0, sample), Catch::Contains("cannot be decoded: it is no JPEG, PNG or WebP"));
 }
 
 TEST_CASE("rows whose pictures cannot be used are refused with the reason", "[pictures]") {

@@ -1,4 +1,4 @@
-// Pictures: decoding against Pillow (test/golden/vlm), and what is refused.
+// Pictures: decoding against Pillow (test/golden/vlm), what is refused, and the settings of processors.
 #include <fstream>
 #include <iterator>
 
@@ -9,6 +9,7 @@
 #include "golden_folder.h"
 #include "pictures/decode.h"
 #include "pictures/orientation.h"
+#include "pictures/processor.h"
 #include "sha256.h"
 
 namespace automodel::pictures {
@@ -134,6 +135,42 @@ TEST_CASE("damaged bytes anywhere give a picture or a reason", "[pictures]") {
         }
       }
   }
+}
+
+TEST_CASE("settings of processors are read, or refused with the reason", "[pictures]") {
+  std::string why;
+  const auto read = [&](const std::string& text) {
+    why.clear();
+    return parse_processor(text, why);
+  };
+  const auto clip = read(R"({"image_processor_type": "CLIPImageProcessor", "size": 224, "crop_size": 224})");
+  REQUIRE(clip);
+  CHECK(clip->shortest_edge == 224);
+  CHECK(clip->result() == Size{224, 224});
+  CHECK(clip->resized({300, 200}) == Size{336, 224});
+  CHECK(clip->resized({200, 301}) == Size{224, 337});  // rounded down
+  const auto siglip = read(R"({"image_processor": {"image_processor_type": "SiglipImageProcessor", "size": 64}})");
+  REQUIRE(siglip);
+  CHECK(siglip->result() == Size{64, 64});
+  CHECK(siglip->mean[0] == 0.5);
+  const std::string start = R"({"image_processor_type": "CLIPImageProcessor", )";
+  for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"[]", "not a JSON object"},
+           {"{", "not a JSON object"},
+           {R"({"image_processor_type": "Qwen2VLImageProcessor"})", "Qwen2VLImageProcessor"},
+           {"{}", "does not name"},
+           {start + R"("size": {"longest_edge": 3}})", "'size'"},
+           {start + R"("size": {"shortest_edge": 0}})", "'size'"},
+           {start + R"("resample": 1})", "resample 1"},
+           {start + R"("image_mean": [1, 2]})", "'image_mean'"},
+           {start + R"("image_std": [1, 0, 1]})", "'image_std'"},
+           {start + R"("do_resize": 3})", "'do_resize'"}}) {
+    INFO(text);
+    CHECK(!read(text));
+    CHECK(why.find(reason) != std::string::npos);
+  }
+  CHECK(!read_processor(kFolder + "pictures", why));
+  CHECK(why == "there is no preprocessor_config.json");
 }
 
 }  // namespace

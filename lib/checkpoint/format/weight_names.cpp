@@ -58,6 +58,18 @@ void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_
   }
 }
 
+/// Names of a model with a vision tower as published, and as transformers 5 writes them.
+void add_nested(const arch::Parameter& parameter, const Shape& shape, std::vector<Candidate>& out) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPrefixes = {
+      {{"model.language_model.", "language_model.model."},
+       {"lm_head.", "language_model.lm_head."},
+       {"model.vision_tower.", "vision_tower."},
+       {"model.vision_tower.", "vision_tower.vision_model."},
+       {"model.multi_modal_projector.", "multi_modal_projector."}}};
+  for (const auto& [own, other] : kPrefixes)
+    if (parameter.fqn.starts_with(own)) out.push_back({replaced(parameter.fqn, own, other), shape});
+}
+
 std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::ModelSpec& spec,
                                   const arch::Layout& layout) {
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
@@ -67,6 +79,7 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first});
+  if (spec.vision) add_nested(parameter, shape, out);
   const std::string base = layout.base + ".";
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
     if (out[i].name.starts_with(base)) out.push_back({out[i].name.substr(base.size()), out[i].shape, out[i].first});
@@ -75,7 +88,8 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
 
 /// Tensors that a folder may contain but that are not needed.
 bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const arch::Layout& layout) {
-  if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
+  if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".embeddings.position_ids") ||
+      name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
     return true;
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
   const std::string layers = layout.layers + ".";

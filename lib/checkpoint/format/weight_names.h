@@ -5,9 +5,10 @@
 //     folder on the hub;
 //   - an expert's matrices inside transformers 5's fused tensors (experts.gate_up_proj [E, 2I, H], experts.down_proj
 //     [E, H, I]), and Mixtral's under transformers 5's names (mlp for block_sparse_moe);
+//   - the modules of a model with a vision tower under other names (language_model.model, vision_tower.vision_model);
 //   - the head in place of a tied embedding that is missing.
-// Ignored: computed buffers (rotary_emb.inv_freq, GPT-2's attn.bias and attn.masked_bias), a tied head, layers for
-// multi-token prediction.
+// Ignored: computed buffers (rotary_emb.inv_freq, embeddings.position_ids, GPT-2's attn.bias and attn.masked_bias), a
+// tied head, layers for multi-token prediction.
 #pragma once
 
 #include <cstdint>

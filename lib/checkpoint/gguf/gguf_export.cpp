@@ -73,6 +73,7 @@ const GgufFamily& family_of(const arch::ModelSpec& spec) {
 void check_settings(const arch::ModelSpec& spec, const GgufFamily& family) {
   using arch::RopeKind;
   const auto& rope = spec.rope;
+  if (spec.vision) refuse("what a vision tower is");
   if (spec.activation != arch::Activation::kSilu || !spec.gated_mlp) refuse("which activation the MLP has");
   if (rope.rotary_dim != spec.head_dim) refuse("that only a part of each head is rotated");
   if (rope.interleaved || spec.sliding_rope || !spec.rope_layers.empty()) refuse("how its layers rotate");

@@ -1,0 +1,163 @@
+#include "pictures/processor.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/file_text.h"
+#include "base/json_depth.h"
+#include "base/utf8.h"
+#include "pictures/decode.h"
+
+namespace automodel::pictures {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kMostSide = 1 << 14, kUsualSide = 224;
+constexpr std::uint64_t kMostConfig = 1 << 20;
+
+/// A setting with its reason not to be used; thrown within this file only.
+struct Refused {
+  std::string why;
+};
+
+class Settings {
+ public:
+  explicit Settings(const Json& json) : json_(json) {}
+
+  bool has(const char* key) const { return find(key) != nullptr; }
+  bool flag(const char* key, bool otherwise) const {
+    const auto* value = find(key);
+    if (value != nullptr && !value->is_boolean()) throw Refused{fmt::format("'{}' is not true or false", key)};
+    return value == nullptr ? otherwise : value->get<bool>();
+  }
+  double number(const char* key, double otherwise) const {
+    const auto* value = find(key);
+    if (value != nullptr && !value->is_number()) throw Refused{fmt::format("'{}' is not a number", key)};
+    return value == nullptr ? otherwise : value->get<double>();
+  }
+  std::string text(const char* key) const {
+    const auto* value = find(key);
+    return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+  }
+  std::array<double, 3> colours(const char* key, const std::array<double, 3>& otherwise) const {
+    const auto* value = find(key);
+    if (value == nullptr) return otherwise;
+    std::array<double, 3> out{};
+    const bool good = value->is_array() && value->size() == out.size() &&
+                      std::all_of(value->begin(), value->end(), [](const Json& each) { return each.is_number(); });
+    if (!good) throw Refused{fmt::format("'{}' is not a list of three numbers", key)};
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*value)[i].get<double>();
+    return out;
+  }
+  /// Pixels below `key`: a bare number, or the member of an object.
+  std::optional<int> side(const char* key, const char* member) const {
+    const auto* value = find(key);
+    if (value != nullptr && value->is_object()) {
+      const auto found = value->find(member);
+      value = found == value->end() || found->is_null() ? nullptr : &*found;
+    }
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number_integer() || *value < 1 || *value > kMostSide)
+      throw Refused{fmt::format("'{}' is not a number of pixels up to {}", key, kMostSide)};
+    return value->get<int>();
+  }
+  std::optional<Size> size(const char* key) const {
+    const auto width = side(key, "width"), height = side(key, "height");
+    return width && height ? std::optional<Size>({*width, *height}) : std::nullopt;
+  }
+
+ private:
+  const Json* find(const char* key) const {
+    const auto found = json_.find(key);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  const Json& json_;
+};
+
+Processor processor_of(const Settings& settings) {
+  auto type = settings.text("image_processor_type");
+  if (type.empty()) type = settings.text("feature_extractor_type");
+  const bool clip = type.starts_with("CLIP");
+  if (!clip && !type.starts_with("Siglip"))
+    throw Refused{fmt::format("it is for a {}; CLIPImageProcessor and SiglipImageProcessor are supported",
+                              type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
+  Processor out;
+  if (settings.flag("do_resize", true)) {
+    // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
+    const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
+    const auto both = settings.has("size") ? settings.size("size") : Size{kUsualSide, kUsualSide};
+    if (edge && (clip || !both))
+      out.shortest_edge = edge;
+    else
+      out.exact = both;
+    if (!out.exact && !out.shortest_edge) throw Refused{"'size' has neither a shortest_edge nor height and width"};
+  }
+  if (settings.flag("do_center_crop", clip)) {
+    out.crop = settings.size("crop_size");
+    if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
+  }
+  const auto resample = settings.number("resample", 3);
+  if (resample != 2 && resample != 3) throw Refused{fmt::format("resample {} is neither 2 nor 3", resample)};
+  out.resampling = resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
+  if (settings.flag("do_rescale", true)) out.rescale = settings.number("rescale_factor", 1.0 / 255);
+  out.normalize = settings.flag("do_normalize", true);
+  constexpr std::array kHalf = {0.5, 0.5, 0.5};
+  constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
+  out.mean = settings.colours("image_mean", clip ? kMean : kHalf);
+  out.deviation = settings.colours("image_std", clip ? kDeviation : kHalf);
+  if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
+    throw Refused{"'image_std' is not above 0"};
+  return out;
+}
+
+}  // namespace
+
+Size Processor::resized(Size from) const {
+  if (exact) return *exact;
+  if (!shortest_edge) return from;
+  const auto longer = [&](int other, int shorter) {
+    return static_cast<int>(static_cast<double>(*shortest_edge) * other / shorter);
+  };
+  return from.width <= from.height ? Size{*shortest_edge, longer(from.height, from.width)}
+                                   : Size{longer(from.width, from.height), *shortest_edge};
+}
+
+std::optional<Size> Processor::result() const {
+  return crop ? crop : exact;
+}
+
+std::optional<Processor> parse_processor(std::string_view text, std::string& why) {
+  const auto json = nesting_of(text) > kDeepestJson ? Json() : Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    why = "it is not a JSON object";
+    return std::nullopt;
+  }
+  const auto nested = json.find("image_processor");
+  try {
+    return processor_of(Settings(nested != json.end() && nested->is_object() ? *nested : json));
+  } catch (const Refused& refused) {
+    why = refused.why;
+    return std::nullopt;
+  }
+}
+
+std::optional<Processor> read_processor(const fs::path& folder, std::string& why) {
+  for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
+    std::error_code error;
+    if (!fs::exists(folder / name, error)) continue;
+    const auto [text, problem, too_large] = file_text(folder / name, kMostConfig);
+    if (problem.empty()) return parse_processor(text, why);
+    why = problem;
+    return std::nullopt;
+  }
+  why = "there is no preprocessor_config.json";
+  return std::nullopt;
+}
+
+}  // namespace automodel::pictures

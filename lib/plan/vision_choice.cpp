@@ -1,0 +1,136 @@
+#include "plan/vision_choice.h"
+
+#include <array>
+#include <string>
+#include <system_error>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "base/find_file.h"
+
+namespace automodel::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+using config::Recipe;
+
+/// What a setting that does not work with pictures is recognised by.
+struct Situation {
+  const Recipe& recipe;
+  const arch::ModelSpec& spec;
+  const mesh::MeshSizes& sizes;
+};
+struct Obstacle {
+  bool (*stands)(const Situation& s);
+  const char* key;
+  const char* why;
+};
+constexpr std::array kObstacles = {
+    Obstacle{[](const Situation& s) { return s.sizes.tp > 1; }, "distributed.tp_size",
+             "tensor parallelism does not divide the vision tower"},
+    Obstacle{[](const Situation& s) { return s.sizes.cp > 1; }, "distributed.cp_size",
+             "context parallelism would divide pictures"},
+    Obstacle{[](const Situation& s) { return s.sizes.pp > 1; }, "distributed.pp_size",
+             "pipelines do not carry pictures to the first stage"},
+    Obstacle{[](const Situation& s) { return s.sizes.ep > 1; }, "distributed.ep_size",
+             "expert parallelism is for language models"},
+    Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",
+             "rows with pictures are not packed"},
+    Obstacle{[](const Situation& s) { return s.recipe.peft().has_value(); }, "peft",
+             "adapters are for language models"},
+    Obstacle{[](const Situation& s) { return s.spec.classes > 0; }, "model._target_",
+             "classifiers are language models"},
+    Obstacle{[](const Situation& s) { return s.recipe.teacher_model().has_value(); }, "teacher_model",
+             "distillation is for language models"},
+    Obstacle{[](const Situation& s) { return s.recipe.generation().has_value(); }, "generation",
+             "text is not generated about pictures"},
+    Obstacle{[](const Situation& s) { return s.recipe.fp8().has_value(); }, "fp8",
+             "a vision tower is not computed in float8"},
+    Obstacle{[](const Situation& s) {
+               return std::holds_alternative<config::MuonConfig>(s.recipe.optimizer()) ||
+                      std::holds_alternative<config::DionMuonConfig>(s.recipe.optimizer());
+             },
+             "optimizer", "Muon does not know which weights of a vision tower are matrices"},
+};
+
+std::optional<std::string> processor_name(const Recipe& recipe) {
+  const auto& section = recipe.processor();
+  return section ? section->pretrained_model_name_or_path() : std::nullopt;
+}
+
+void warn_of_idle(const Recipe& recipe, Located& report) {
+  const auto warn = [&](const std::string& key) {
+    report.warn("no-effect", key).says("{} has no effect: no vision tower is trained", key).hint("remove it");
+  };
+  if (recipe.processor()) warn("processor");
+  if (!recipe.freeze_config()) return;
+  if (recipe.freeze_config()->freeze_vision_tower()) warn("freeze_config.freeze_vision_tower");
+  if (recipe.freeze_config()->freeze_language_model()) warn("freeze_config.freeze_language_model");
+}
+
+}  // namespace
+
+fs::path processor_folder(const config::LoadedRecipe& recipe, const ModelChoice& model) {
+  const auto name = processor_name(recipe.recipe);
+  return name ? find_beside(*name, recipe.folder()).value_or(fs::path()) : model.folder;
+}
+
+void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Located& report, bool training) {
+  if (!model.spec.vision) return;
+  const auto name = processor_name(recipe.recipe);
+  const std::string key = name ? "processor.pretrained_model_name_or_path" : "model";
+  const auto folder = processor_folder(recipe, model);
+  const auto refuse = [&](const std::string& why, ProblemId id = "unsupported-model") {
+    report.refuse(id, key)
+        .says("the processor of pictures in '{}' cannot be used: {}",
+              folder.empty() ? name.value_or(model.name) : folder.native(), why)
+        .hint("a folder with preprocessor_config.json; processor.pretrained_model_name_or_path names another one");
+  };
+  std::error_code error;
+  const bool there = !folder.empty() && (fs::exists(folder / "preprocessor_config.json", error) ||
+                                         fs::exists(folder / "processor_config.json", error));
+  if (!there && !training && !name) return;
+  if (!there) return refuse(folder.empty() ? "there is no such folder" : "it is not there", "missing-file");
+  std::string why;
+  model.processor = pictures::read_processor(folder, why);
+  if (!model.processor) return refuse(why);
+  const int side = model.spec.vision->image;
+  const auto size = model.processor->result();
+  if (size != pictures::Size{side, side})
+    refuse(size ? fmt::format("it makes pictures of {} x {}, the tower takes {} x {}", size->width, size->height, side,
+                              side)
+                : fmt::format("its pictures differ in size, the tower takes {} x {}", side, side));
+}
+
+void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,
+                  bool training, Located& report) {
+  if (!model.spec.vision) {
+    warn_of_idle(recipe.recipe, report);
+    if (config::takes_pictures(recipe.recipe.model()->target()) && model.spec.nested_in.empty())
+      report.refuse("unsupported-model", "model._target_")
+          .says("the class takes pictures, but '{}' has no vision tower", model.name)
+          .hint("NeMoAutoModelForCausalLM, or the folder of a model with a vision_config");
+    return;
+  }
+  for (const auto& each : kObstacles)
+    if (each.stands({recipe.recipe, model.spec, sizes}))
+      report.plan_only(training, each.why,
+                       Diagnostic{"unsupported-option"}
+                           .says("the model has a vision tower: {}", each.why)
+                           .hint("leave it out; what is trained with pictures: docs/models.md")
+                           .of(each.key));
+}
+
+std::optional<Diagnostic> refuse_pictures(const config::LoadedRecipe& recipe, const ModelChoice& model,
+                                          std::string_view command) {
+  if (!model.spec.vision) return std::nullopt;
+  return Diagnostic{"unsupported-model"}
+      .says("{} takes language models only, and '{}' has a vision tower", command, model.name)
+      .hint("train works with pictures: docs/models.md")
+      .at(recipe.origins.nearest("model"))
+      .of("model");
+}
+
+}  // namespace automodel::plan

@@ -1,0 +1,64 @@
+#include "train/pixel_values.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_upsample_bicubic2d_aa.h>
+#include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/graph.h"
+
+namespace automodel::train {
+namespace {
+
+using pictures::Size;
+
+at::Tensor resized(const at::Tensor& bytes, Size to, pictures::Resampling resampling) {
+  if (bytes.size(2) == to.height && bytes.size(3) == to.width) return bytes;
+  const std::array<std::int64_t, 2> size = {to.height, to.width};
+  return resampling == pictures::Resampling::kBicubic ? at::_upsample_bicubic2d_aa(bytes, size, false)
+                                                      : at::_upsample_bilinear2d_aa(bytes, size, false);
+}
+
+/// The part around the middle; what is beyond the picture is 0. Source: center_crop in transformers 5.23, which pads
+/// first, with the odd pixel at the right and the bottom, and rounds the corner of the part down.
+at::Tensor cropped(at::Tensor bytes, Size to) {
+  const std::int64_t height = bytes.size(2), width = bytes.size(3);
+  if (width < to.width || height < to.height) {
+    const auto left = std::max<std::int64_t>(to.width - width, 0) / 2,
+               top = std::max<std::int64_t>(to.height - height, 0) / 2;
+    auto wide = at::zeros({1, 3, std::max<std::int64_t>(height, to.height), std::max<std::int64_t>(width, to.width)},
+                          bytes.options());
+    wide.narrow(2, top, height).narrow(3, left, width).copy_(bytes);
+    bytes = wide;
+  }
+  return bytes.narrow(2, (bytes.size(2) - to.height) / 2, to.height)
+      .narrow(3, (bytes.size(3) - to.width) / 2, to.width);
+}
+
+/// By channel, as float32 rounded from the double, for [1, 3, height, width].
+at::Tensor channels(const std::array<double, 3>& values) {
+  return at::tensor(values, at::kFloat).view({1, 3, 1, 1});
+}
+
+}  // namespace
+
+at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Processor& processor) {
+  const ops::NoGraph guard;
+  const auto& size = picture.size;
+  auto bytes = at::from_blob(const_cast<std::uint8_t*>(picture.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
+                   .permute({0, 3, 1, 2})
+                   .contiguous();
+  if (processor.exact || processor.shortest_edge) bytes = resized(bytes, processor.resized(size), processor.resampling);
+  if (processor.crop) bytes = cropped(bytes, *processor.crop);
+  const auto values = bytes.to(at::kFloat);
+  if (!processor.normalize) return (values * processor.rescale).squeeze(0);
+  const double factor = 1 / processor.rescale;
+  return ((values - channels(processor.mean) * factor) / (channels(processor.deviation) * factor)).squeeze(0);
+}
+
+}  // namespace automodel::train
