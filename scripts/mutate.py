@@ -210,6 +210,8 @@ def main():
     for mutant in mutants:
         name = mutant.name((SOURCE / mutant.file).read_text())
         with tempfile.TemporaryDirectory() as folder:
+            for part in (build.folder / "bin").glob("*.so"):  # which programs look for beside themselves
+                (pathlib.Path(folder) / part.name).symlink_to(part)
             added, how = build.compile(mutant, pathlib.Path(folder))
             if added:
                 how = build.killed(mutant, added, pathlib.Path(folder))
