@@ -193,6 +193,7 @@ def main():
     parser.add_argument("--build", default=str(SOURCE / "build/release"), help="build folder")
     parser.add_argument("--list", default=str(SOURCE / "test/mutants.json"), help="file of targeted faults")
     parser.add_argument("--subject", action="append", help="only faults of this subject; may be repeated")
+    parser.add_argument("--every", type=int, default=1, help="one of so many in the list")
     parser.add_argument("--sample", type=int, help="so many random faults instead of the list")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--under", action="append", help="folder of random faults; may be repeated")
@@ -203,7 +204,7 @@ def main():
     if arguments.sample:
         mutants = sampled(arguments.sample, arguments.seed, arguments.under, arguments.test)
     else:
-        mutants = listed(arguments.list, arguments.subject)
+        mutants = listed(arguments.list, arguments.subject)[:: arguments.every]
     if not mutants:
         parser.error("no faults to plant")
     build, counts = Build(arguments.build), collections.Counter()

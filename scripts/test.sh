@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the programs and the tests, and runs the tests. By default the quick ones, which take a
 # quarter of an hour on two cores: all of the planning core's, and those of the runtime that are labelled quick. With --all
-# every test, in an hour and a half: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer,
-# container images and most of the tests on imitated GPUs. Further arguments go to ctest (for example -L core, -R mesh).
+# every test, in some hours: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer, container
+# images, most planted faults and what repeats more of the same, and takes about an hour. Further arguments go to ctest (for example -L core, -R mesh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
