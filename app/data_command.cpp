@@ -288,7 +288,7 @@ int run_data(const Options& options) {
   if (const auto model = model_of(loaded)) {
     context.model_folder = model->folder;
     if (const auto& vision = model->spec.vision)
-      context.pictures = data::PictureTokens{vision->image_token, vision->tokens()};
+      context.pictures = data::PictureTokens{vision->image_token, vision->tokens(), model->processor};
     if (context.classes > 0) {  // decide which token of a row has the label
       context.context_length = model->spec.max_positions;
       context.pad_token = model->spec.pad_token;

@@ -2,7 +2,8 @@
 # Installs what is missing, builds the programs and the tests, and runs the tests. By default the quick ones, which take a
 # quarter of an hour on two cores: all of the planning core's, and those of the runtime that are labelled quick. With --all
 # every test, in some hours: parity matrices, injected faults, other builds; -LE long leaves out ThreadSanitizer, container
-# images, most planted faults and what repeats more of the same, and takes about an hour. Further arguments go to ctest (for example -L core, -R mesh).
+# images, most planted faults and what repeats more of the same, and takes about an hour. Further arguments go to ctest
+# (for example -L core, -R mesh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -14,6 +14,7 @@
 #include "base/diagnostic.h"
 #include "config/data_config.h"
 #include "data/dataset.h"
+#include "pictures/processor.h"
 
 namespace automodel::data {
 
@@ -21,6 +22,7 @@ namespace automodel::data {
 struct PictureTokens {
   std::int32_t placeholder = 0;
   int per_picture = 0;
+  std::optional<pictures::Processor> processor = {};  ///< known where there is one: what it would make is bounded
 };
 
 /// What a dataset needs besides its own section.

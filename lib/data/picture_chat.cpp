@@ -32,20 +32,47 @@ void require_room(const ordered_json& messages, int per_picture, const RowLength
     throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
 }
 
+/// Pixels of a row's pictures as files, and again as the processor resizes them before it crops: a row is in memory
+/// whole, 1 GiB at most. A picture of one line would otherwise become as many as its model's side is long, for each of
+/// its pixels.
+class RowPixels {
+ public:
+  explicit RowPixels(const std::optional<pictures::Processor>& processor) : processor_(processor) {}
+
+  /// Why the row cannot have this picture, too; empty if it can.
+  std::string refusal(pictures::Size size) {
+    const auto resized = processor_ ? processor_->resized(size) : size;
+    if (area(resized) > pictures::kMostPixels)
+      return fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all", size.width, size.height,
+                         resized.width, resized.height, pictures::kMostPixels);
+    sum_ += area(size) + area(resized);
+    return sum_ > kMost ? fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost) : "";
+  }
+
+ private:
+  static std::int64_t area(pictures::Size size) { return std::int64_t{size.width} * size.height; }
+  static constexpr std::int64_t kMost = 4 * pictures::kMostPixels;
+  const std::optional<pictures::Processor>& processor_;
+  std::int64_t sum_ = 0;
+};
+
 /// The pictures that the messages name. Every one is decoded: what is damaged is found here.
-std::vector<PictureFile> files_of(const ordered_json& messages, const fs::path& folder) {
+std::vector<PictureFile> files_of(const ordered_json& messages, const fs::path& folder,
+                                  const std::optional<pictures::Processor>& processor) {
   std::vector<PictureFile> out;
+  RowPixels pixels(processor);
   for (const auto& message : messages)
     for (const auto& part : message["content"]) {
       if (part["type"] != "image") continue;
       const auto& name = part["image"].get_ref<const std::string&>();
-      const auto refuse = [&](std::string_view why) {
-        throw RowRefused(fmt::format("picture {} ('{}') cannot be used: {}", out.size() + 1,
-                                     printable(name, pictures::kMostShown), why));
+      const auto refuse = [&, number = out.size() + 1](std::string_view why) {
+        throw RowRefused(
+            fmt::format("picture {} ('{}') cannot be used: {}", number, printable(name, pictures::kMostShown), why));
       };
       if (name.find("://") != std::string::npos) refuse("nothing is downloaded; name a file");
       try {
         out.push_back({folder / name, pictures::read_picture(folder / name)->size});
+        if (const auto why = pixels.refusal(out.back().size); !why.empty()) throw pictures::PictureError(why);
       } catch (const pictures::PictureError& error) {
         refuse(error.what());
       }
@@ -117,7 +144,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
                             const RowLengths& lengths) const {
   BuiltRow out;
   require_room(messages, tokens_.per_picture, lengths);
-  out.pictures = files_of(messages, folder);
+  out.pictures = files_of(messages, folder, tokens_.processor);
   const auto text = ids_of(messages, tools);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
   if (placeholders != out.pictures.size())

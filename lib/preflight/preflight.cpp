@@ -106,7 +106,7 @@ class Checks {
       out.pad_token = plan_.model->spec.pad_token;
       out.model_folder = plan_.model->folder;
       if (const auto& vision = plan_.model->spec.vision)
-        out.pictures = data::PictureTokens{vision->image_token, vision->tokens()};
+        out.pictures = data::PictureTokens{vision->image_token, vision->tokens(), plan_.model->processor};
     }
     out.seed = static_cast<std::uint64_t>(recipe_.seed());
     return out;

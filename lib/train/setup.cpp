@@ -71,7 +71,9 @@ class DataOpening {
          .context_length = setup_.plan.model->spec.max_positions,
          .classes = setup_.plan.model->spec.classes,
          .pad_token = pad_token(),
-         .pictures = vision ? std::optional(data::PictureTokens{vision->image_token, vision->tokens()}) : std::nullopt,
+         .pictures = vision ? std::optional(data::PictureTokens{vision->image_token, vision->tokens(),
+                                                                setup_.plan.model->processor})
+                            : std::nullopt,
          .seed = setup_.seed(),
          .shuffle = loader.shuffle().value_or(training),
          .quiet = setup_.world.rank() != 0,

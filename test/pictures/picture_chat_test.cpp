@@ -29,7 +29,7 @@ struct Opened {
 
 /// A set of these rows, whose pictures are named from the golden folder. `keys`: more keys of the section.
 Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& rows, const std::string& keys = "",
-                 bool lenient = false) {
+                 bool lenient = false, const std::optional<pictures::Processor>& processor = {}) {
   std::string text;
   for (const auto& row : rows) text += row.dump() + "\n";
   folder.write("rows.jsonl", text);
@@ -39,7 +39,7 @@ Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& r
       "recipe.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   Opened out;
-  DatasetContext context{.pictures = PictureTokens{396, kTokens}, .model_folder = kFolder + "/llava"};
+  DatasetContext context{.pictures = PictureTokens{396, kTokens, processor}, .model_folder = kFolder + "/llava"};
   if (lenient) context.rejected = &out.rejected;
   out.dataset = open_dataset(*loaded.recipe.dataset(), context, out.problems);
   return out;
@@ -66,9 +66,10 @@ Json picture(const std::string& file) {
 }
 
 /// The reason for which a row is refused.
-std::string refusal(const Json& row, const std::string& keys = "") {
+std::string refusal(const Json& row, const std::string& keys = "",
+                    const std::optional<pictures::Processor>& processor = {}) {
   const test::TemporaryFolder folder;
-  const auto opened = open_rows(folder, {row}, keys, true);
+  const auto opened = open_rows(folder, {row}, keys, true, processor);
   return opened.rejected.empty() ? "" : opened.rejected.front().second.message;
 }
 
@@ -145,6 +146,14 @@ TEST_CASE("rows whose pictures cannot be used are refused with the reason", "[pi
   CHECK_THAT(refusal(row(Json::array({picture(rgb)})), ", seq_length: 20, truncation: true"),
              Catch::StartsWith("its pictures need more than the 20 tokens"));
   CHECK(refusal(row(Json::array({picture(rgb)})), ", seq_length: 48, truncation: true").empty());
+  // What the processor of a stranger's model would make of it.
+  CHECK_THAT(refusal(row(Json::array({picture(rgb)})), "", pictures::Processor{.shortest_edge = 16384}),
+             Catch::Contains("would be resized to"));
+  const pictures::Processor large{.shortest_edge = 7000};
+  CHECK(refusal(row(Json::array({picture(rgb)})), "", large).empty());
+  Json many = Json::array();
+  for (int i = 0; i < 9; ++i) many.push_back(picture(rgb));
+  CHECK_THAT(refusal(row(many), "", large), Catch::Contains("the row's pictures have more than"));
 }
 
 TEST_CASE("what does not work with pictures is refused, and a template must show where answers begin", "[pictures]") {
