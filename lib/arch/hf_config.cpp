@@ -121,6 +121,20 @@ bool nests_text(const Json& document) {
          !document.contains("n_embd");
 }
 
+/// Adds the sizes that a nested Llama does not name: published LLaVA configs leave out what equals the defaults of
+/// transformers' LlamaConfig, which are Llama 7B. A config of its own must name its sizes.
+void fill_nested_llama(Json& document) {
+  auto& text = document["text_config"];
+  if (text.value("model_type", Json()) != "llama") return;
+  const Json defaults = {{"hidden_size", 4096},
+                         {"intermediate_size", 11008},
+                         {"num_hidden_layers", 32},
+                         {"num_attention_heads", 32},
+                         {"vocab_size", 32000}};
+  for (const auto& [key, value] : defaults.items())
+    if (!text.contains(key)) text[key] = value;
+}
+
 /// Whether the model generates text, judged by the suffix of its transformers class. All other classes encode, classify
 /// or generate images.
 bool generates(std::string_view architecture) {
@@ -309,8 +323,9 @@ class Parser {
 
 HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options) {
   HfConfig out;
-  const auto document = parse_json(text, file, out.errors);
+  auto document = parse_json(text, file, out.errors);
   if (!document) return out;
+  if (nests_text(*document)) fill_nested_llama(*document);
   const ConfigText source{std::string(file), text};
   Parser(source, options, out).run(*document);
   return out;

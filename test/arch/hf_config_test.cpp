@@ -187,6 +187,30 @@ TEST_CASE("a flat Qwen2.5-VL config is read as Qwen2 plus a vision tower for ima
   CHECK(parsed.towers[0].flops == 0);
 }
 
+TEST_CASE("a nested Llama has the sizes of Llama 7B unless it names others, as in published LLaVA configs", "[arch]") {
+  const auto parsed = parse_hf_config(
+      R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+          "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
+          "text_config": {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "model_type": "llama",
+                          "rms_norm_eps": 1e-05, "vocab_size": 32064},
+          "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+                            "model_type": "clip_vision_model", "num_attention_heads": 16, "num_hidden_layers": 24,
+                            "patch_size": 14, "projection_dim": 768, "vocab_size": 32000},
+          "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "vocab_size": 32064})",
+      "c.json");
+  CHECK(parsed.errors.empty());
+  REQUIRE(parsed.spec);
+  CHECK(parsed.spec->vocab == 32064);
+  REQUIRE(parsed.spec->vision);
+  CHECK(parsed.spec->vision->tokens() == 576);
+  // Vicuna 7B with 64 more rows of both tables, CLIP's ViT-L/14 at 336 pixels, and a projector of two layers.
+  std::int64_t elements = 0;
+  for (const auto& parameter : parameters(*parsed.spec)) elements += parameter.shape.elements();
+  CHECK(elements == 7'063'427'072);
+  const auto alone = parse_hf_config(R"({"model_type": "llama", "vocab_size": 32064})", "c.json");
+  CHECK(ids(alone.errors).size() == 4);
+}
+
 TEST_CASE("the size of a tower that the config does not describe is unknown, not guessed", "[arch]") {
   const auto llava =
       parse_hf_config(R"({"model_type": "llava", "text_config": )" + small("llama") +
