@@ -64,16 +64,21 @@ if [ -e "$build/bin/automodel-table.so" ]; then
   requirements+=("$(sed -n '/^pyarrow==/p' third_party/pip-arrow.txt)")
 fi
 
+# Pictures, with private copies of their decoders.
+if [ -e "$build/bin/automodel-picture.so" ]; then
+  take_object automodel-picture.so '$ORIGIN/../lib'
+fi
+
 # The CUDA half, if it was built (preset cuda): opened on machines with a GPU, using the CUDA libraries in torch's wheel.
 if [ -e "$build/bin/automodel-cuda.so" ]; then
   take_object automodel-cuda.so "$rpath"
 fi
 
 # Private copies of the libraries that come neither with the system nor with torch or Open MPI.
-copied='libfmt|libspdlog|libyaml-cpp|libpcre2-8'
+copied='libfmt|libspdlog|libyaml-cpp|libpcre2-8|libjpeg|libpng16|libwebp'
 for program in "$stage"/libexec/*; do
   readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | { grep -E "^($copied)\.so" || true; } | while read -r library; do
-    place="$(ldd "$build/bin/automodel-worker" | sed -n "s|^\s*$library => \(\S*\) .*|\1|p")"
+    place="$(ldd "$build"/bin/automodel-worker "$build"/bin/*.so | sed -n "s|^\s*$library => \(\S*\) .*|\1|p" | sort -u)"
     cp -L "$place" "$stage/lib/$library"
   done
 done

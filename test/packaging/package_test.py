@@ -9,6 +9,7 @@ If this runs as root, the installed programs run as an unprivileged user with an
 import os
 import pathlib
 import pwd
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from packed import RECIPE, libtorch, link_tree, pack  # noqa: E402
 
 build = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 pypi = "--pypi" in sys.argv
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
@@ -88,6 +90,12 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     program = unpacked / "bin/automodel"
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
     assert "label" in run([program, "data", "r.yaml", "--rows", "1"], work)  # a command that needs no LibTorch
+    if (unpacked / "libexec/automodel-picture.so").exists():
+        shutil.copytree(SOURCE / "test/golden/vlm/llava", work / "llava")
+        (work / "p.yaml").write_text("model: {pretrained_model_name_or_path: llava}\n"
+                                     "dataset: {_target_: chat, path_or_dataset_id: llava/samples.jsonl}\n")
+        open_to_all(work)
+        assert "picture 1: 24 x 40 pixels" in run([program, "data", "p.yaml", "--rows", "3"], work)
     assert "there is no LibTorch" in run([program, "doctor", "--ranks"], work, code=4)
     nothing = run([program, "train", "r.yaml"], work, code=4)
     assert "there is no LibTorch 2.11.0; looked in" in nothing and str(unpacked / "libtorch") in nothing, nothing
