@@ -95,13 +95,17 @@ std::string model_text(const plan::TrainingPlan& plan) {
   const auto active = spec.moe ? fmt::format(" ({} per token)",
                                              format_count(static_cast<double>(arch::active_parameters(spec, counts))))
                                : "";
-  return fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}{}\n",
-                     plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab,
-                     format_count(parameters), active,
-                     arch::find_family(spec.model_type) == nullptr ? " (a guess: its family is unknown)" : "",
-                     spec.classes > 0       ? fmt::format(", {} classes", spec.classes)
-                     : spec.tied_embeddings ? ", tied embeddings"
-                                            : "");
+  auto out = fmt::format("model     {} ({}): {} layers, hidden {}, heads {}/{}, vocabulary {}, {} parameters{}{}{}\n",
+                         plan.model->name, spec.model_type, spec.layers, spec.hidden, spec.heads, spec.kv_heads,
+                         spec.vocab, format_count(parameters), active,
+                         arch::find_family(spec.model_type) == nullptr ? " (a guess: its family is unknown)" : "",
+                         spec.classes > 0       ? fmt::format(", {} classes", spec.classes)
+                         : spec.tied_embeddings ? ", tied embeddings"
+                                                : "");
+  if (const auto& tower = spec.vision)
+    out += fmt::format("pictures  CLIP tower: {} of {} layers, hidden {}; {} x {} pixels, {} tokens each\n",
+                       tower->used_layers, tower->layers, tower->hidden, tower->image, tower->image, tower->tokens());
+  return out;
 }
 
 /// How frozen weights are stored, if quantized.
