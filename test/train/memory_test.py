@@ -81,8 +81,11 @@ class Memory(unittest.TestCase):
         self.assertGreater(peaks[1], 4 * WHOLE)
 
     def test_optimizer_states(self):
-        # Master values and reduced gradients belong to the optimizer's share; weights and gradients stay whole.
-        self.falls("strategy: megatron_fsdp, zero_dp_strategy: 1", 4)
+        # One rank has weights, gradients and two moments: 4 numbers. One of four has weights and gradients whole and a quarter
+        # of masters, reduced gradients and moments: 3, beside buckets of messages (25 MiB, 0.13 numbers each).
+        peaks = self.measure("strategy: megatron_fsdp, zero_dp_strategy: 1")
+        self.assertGreater(self.saved(peaks, 4), 0.4, peaks)
+        self.assertLess(self.saved(peaks, 4), 1.3, peaks)
 
     def test_parameters_gradients_and_optimizer_states(self):
         self.falls("strategy: fsdp2", 4, (1, 2, 4))
