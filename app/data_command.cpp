@@ -16,6 +16,7 @@
 #include "data/tokenizer.h"
 #include "plan/located.h"
 #include "plan/model_choice.h"
+#include "plan/vision_choice.h"
 #include "report.h"
 
 namespace automodel::app {
@@ -27,7 +28,9 @@ using Ids = std::vector<std::int32_t>;
 /// The model, if it is available locally; if not, data that needs its tokenizer will report that.
 std::optional<plan::ModelChoice> model_of(const config::LoadedRecipe& loaded) {
   plan::Located ignored(loaded);
-  return plan::choose_model(loaded, ignored, false);
+  auto model = plan::choose_model(loaded, ignored, false);
+  if (model) plan::choose_processor(loaded, *model, ignored, false);
+  return model;
 }
 
 /// A run of ids that are all learned, all context, or all padding.
@@ -69,7 +72,7 @@ class Showing {
  public:
   Showing(const Options& options, const data::Dataset& dataset,
           std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer,
-          std::optional<data::PictureTokens> pictures)
+          std::optional<pictures::PictureTokens> pictures)
       : options_(options),
         dataset_(dataset),
         rejected_(std::move(rejected)),
@@ -175,7 +178,7 @@ class Showing {
   const data::Dataset& dataset_;
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected_;
   const data::Tokenizer* tokenizer_;
-  std::optional<data::PictureTokens> pictures_;
+  std::optional<pictures::PictureTokens> pictures_;
   data::Sample sample_;
   std::vector<pictures::Size> sizes_;
   std::size_t part_ = 0;
@@ -287,8 +290,7 @@ int run_data(const Options& options) {
                                .rejected = &rejected};
   if (const auto model = model_of(loaded)) {
     context.model_folder = model->folder;
-    if (const auto& vision = model->spec.vision)
-      context.pictures = data::PictureTokens{vision->image_token, vision->tokens(), model->processor};
+    context.pictures = plan::picture_tokens(*model);
     if (context.classes > 0) {  // decide which token of a row has the label
       context.context_length = model->spec.max_positions;
       context.pad_token = model->spec.pad_token;

@@ -131,8 +131,7 @@ void fill_nested_llama(Json& document) {
                          {"num_hidden_layers", 32},
                          {"num_attention_heads", 32},
                          {"vocab_size", 32000}};
-  for (const auto& [key, value] : defaults.items())
-    if (!text.contains(key)) text[key] = value;
+  text.insert(defaults.begin(), defaults.end());  // keys that it has stay
 }
 
 /// Whether the model generates text, judged by the suffix of its transformers class. All other classes encode, classify
@@ -266,25 +265,14 @@ class Parser {
     spec.architecture = architectures.empty() ? std::string(family.architecture) : architectures.front();
     if (!spec.nested_in.empty()) {
       out_.towers = towers_of(source_.text, spec.hidden);
-      std::string why;
-      if (spec.plan_only.empty()) spec.vision = read_vision(top, why);
-      if (spec.vision && spec.vision->image_token >= spec.vocab) why = "its placeholder is not in its vocabulary";
-      if (spec.vision && layout_of(spec).base != "model.language_model")
-        why = fmt::format("its decoder is a {}", spec.model_type);
-      if (spec.vision && why.empty()) return finish_weights(top, document, spec);
-      spec.vision.reset();
-      out_.warnings.add("multimodal", "text_config")
-          .at({source_.file})
-          .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
-          .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
-      if (spec.plan_only.empty())
-        spec.plan_only = fmt::format("it is a {} model, and {}; LLaVA with CLIP is trained", spec.nested_in, why);
+      if (const auto why = choose_vision(top, spec); !why.empty()) {
+        out_.warnings.add("multimodal", "text_config")
+            .at({source_.file})
+            .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
+            .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
+        spec.plan_only = why;
+      }
     }
-    finish_weights(top, document, spec);
-  }
-
-  /// What config.json says of the stored weights.
-  void finish_weights(ConfigReader& top, const Json& document, ModelSpec& spec) {
     if (!top.has("quantization_config")) return;
     const auto quantization = document.find("quantization_config");
     const auto method =
@@ -295,6 +283,19 @@ class Parser {
         .says("the stored weights are quantized ({})", name)
         .hint("sizes are those of the unquantized model; store it unquantized to train it");
     if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
+  }
+
+  /// Reads the tower of a model that is trained with pictures; otherwise says why the model is planned only.
+  static std::string choose_vision(ConfigReader& top, ModelSpec& spec) {
+    if (!spec.plan_only.empty()) return spec.plan_only;
+    std::string why;
+    spec.vision = read_vision(top, why);
+    if (spec.vision && spec.vision->image_token >= spec.vocab) why = "its placeholder is not in its vocabulary";
+    if (spec.vision && layout_of(spec).base != "model.language_model")
+      why = fmt::format("its decoder is a {}", spec.model_type);
+    if (why.empty()) return {};
+    spec.vision.reset();
+    return fmt::format("it is a {} model, and {}; LLaVA with CLIP is trained", spec.nested_in, why);
   }
 
   /// "model.vision_tower (CLIP, 303.5 M parameters, 577 tokens an image)".

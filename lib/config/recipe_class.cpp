@@ -83,9 +83,10 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   }
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto& name = value->text;
-  const auto purpose = name.ends_with(kPicturesRecipe) ? std::string_view() : other_purpose(name);
+  const bool pictures = name.ends_with(kPicturesRecipe);
+  const auto purpose = pictures ? std::string_view() : other_purpose(name);
   const bool known = name.find("NextTokenPrediction") != std::string::npos ||
-                     name.find(kClassifierRecipe) != std::string::npos || name.ends_with(kPicturesRecipe) ||
+                     name.find(kClassifierRecipe) != std::string::npos || pictures ||
                      name.find("recipes.llm.") != std::string::npos;
   if (purpose.empty() && (known || value->is_null())) return false;
   if (purpose.empty()) {

@@ -103,6 +103,14 @@ std::unique_ptr<const ChatFormat> ChatFormat::open(std::shared_ptr<const RowToke
   return out;
 }
 
+void RenderedMessages::add(std::size_t messages) {
+  count_ += messages;
+  if (count_ > kMost)
+    throw RowRefused(fmt::format(
+        "the conversation has too many messages: it is rendered again for each turn that counts, {} messages in all",
+        kMost));
+}
+
 /// One row's messages: renders and encodes them, and determines which tokens count.
 class ChatFormat::Conversation {
  public:
@@ -143,9 +151,9 @@ class ChatFormat::Conversation {
     return out;
   }
 
-  std::string render(const ordered_json& messages, std::vector<tokenizer::TextSpan>* marked = nullptr) const {
+  std::string render(const ordered_json& messages, std::vector<tokenizer::TextSpan>* marked = nullptr) {
     if (messages.empty()) throw RowRefused("the conversation has nothing before the assistant's first turn");
-    if (const auto why = rendered_.refusal(messages.size()); !why.empty()) throw RowRefused(why);
+    rendered_.add(messages.size());
     const auto& chat = tools_.is_array() && owner_.with_tools_ ? *owner_.with_tools_ : *owner_.plain_;
     try {
       return chat.render(messages, tools_, false, tokenizer_.roles(), marked);
@@ -260,7 +268,7 @@ class ChatFormat::Conversation {
   std::vector<std::int32_t> plain_;  ///< the ids without padding
   std::vector<bool> counts_;
   std::map<std::size_t, std::size_t> lengths_;
-  mutable RenderedMessages rendered_;
+  RenderedMessages rendered_;
 };
 
 BuiltRow ChatFormat::build(const ordered_json& messages, const ordered_json& tools, const ChatOptions& options) const {

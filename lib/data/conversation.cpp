@@ -40,7 +40,7 @@ class ConversationEncoder::Row {
   bool assistant(std::size_t i) const { return messages_[i]["role"] == "assistant"; }
   /// The ids of the first `count` messages.
   std::vector<std::int32_t> ids(std::size_t count, bool prompt) {
-    if (const auto why = rendered_.refusal(count); !why.empty()) throw RowRefused(why);
+    rendered_.add(count);
     ordered_json first = ordered_json::array();
     for (std::size_t i = 0; i < count; ++i) first.push_back(messages_[i]);
     const std::string text = owner_.chat_->render(first, prompt, owner_.tokenizer_.folder()->roles());

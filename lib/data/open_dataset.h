@@ -18,13 +18,6 @@
 
 namespace automodel::data {
 
-/// How pictures stand in rows of tokens.
-struct PictureTokens {
-  std::int32_t placeholder = 0;
-  int per_picture = 0;
-  std::optional<pictures::Processor> processor = {};  ///< known where there is one: what it would make is bounded
-};
-
 /// What a dataset needs besides its own section.
 struct DatasetContext {
   std::filesystem::path recipe_folder = ".";  ///< tried first for relative paths, then the working directory
@@ -35,8 +28,8 @@ struct DatasetContext {
   /// The model's context length, to which rows may be cut.
   std::optional<std::int64_t> context_length = std::nullopt;
   int classes = 0;  ///< of a sequence classifier: rows have one label below this; 0: a language model
-  std::optional<int> pad_token = std::nullopt;           ///< of the model
-  std::optional<PictureTokens> pictures = std::nullopt;  ///< of a model that takes pictures
+  std::optional<int> pad_token = std::nullopt;                     ///< of the model
+  std::optional<pictures::PictureTokens> pictures = std::nullopt;  ///< of a model that takes pictures
   std::uint64_t seed = 42;
   bool shuffle = false;  ///< a mixture reads its parts in random order; other sets are shuffled by the sampler
   bool quiet = false;    ///< another rank reports warnings

@@ -32,21 +32,23 @@ void require_room(const ordered_json& messages, int per_picture, const RowLength
     throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
 }
 
-/// Pixels of a row's pictures as files, and again as the processor resizes them before it crops: a row is in memory
-/// whole, 1 GiB at most. A picture of one line would otherwise become as many as its model's side is long, for each of
-/// its pixels.
+/// Pixels of a row's pictures, as files and as the processor resizes them before it crops: a row is in memory whole, in
+/// 1 GiB at most. A picture of 1 x 16,384 pixels would be resized to 336 x 5.5 million before its middle is cut out.
 class RowPixels {
  public:
   explicit RowPixels(const std::optional<pictures::Processor>& processor) : processor_(processor) {}
 
-  /// Why the row cannot have this picture, too; empty if it can.
-  std::string refusal(pictures::Size size) {
+  /// Throws PictureError if the row cannot have this picture, too.
+  void add(pictures::Size size) {
     const auto resized = processor_ ? processor_->resized(size) : size;
     if (area(resized) > pictures::kMostPixels)
-      return fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all", size.width, size.height,
-                         resized.width, resized.height, pictures::kMostPixels);
+      throw pictures::PictureError(fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all",
+                                               size.width, size.height, resized.width, resized.height,
+                                               pictures::kMostPixels));
     sum_ += area(size) + area(resized);
-    return sum_ > kMost ? fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost) : "";
+    if (sum_ > kMost)
+      throw pictures::PictureError(
+          fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost));
   }
 
  private:
@@ -65,14 +67,15 @@ std::vector<PictureFile> files_of(const ordered_json& messages, const fs::path& 
     for (const auto& part : message["content"]) {
       if (part["type"] != "image") continue;
       const auto& name = part["image"].get_ref<const std::string&>();
-      const auto refuse = [&, number = out.size() + 1](std::string_view why) {
-        throw RowRefused(
-            fmt::format("picture {} ('{}') cannot be used: {}", number, printable(name, pictures::kMostShown), why));
+      const auto refuse = [&](std::string_view why) {
+        throw RowRefused(fmt::format("picture {} ('{}') cannot be used: {}", out.size() + 1,
+                                     printable(name, pictures::kMostShown), why));
       };
       if (name.find("://") != std::string::npos) refuse("nothing is downloaded; name a file");
       try {
-        out.push_back({folder / name, pictures::read_picture(folder / name)->size});
-        if (const auto why = pixels.refusal(out.back().size); !why.empty()) throw pictures::PictureError(why);
+        const auto size = pictures::read_picture(folder / name)->size;
+        pixels.add(size);
+        out.push_back({folder / name, size});
       } catch (const pictures::PictureError& error) {
         refuse(error.what());
       }
@@ -97,7 +100,7 @@ std::vector<bool> AnswerMarks::find(const std::vector<std::int32_t>& ids) const 
 
 std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTokenizer> tokenizer,
                                                      std::unique_ptr<const ChatFormat> chat,
-                                                     const PictureTokens& tokens, const std::string& key,
+                                                     const pictures::PictureTokens& tokens, const std::string& key,
                                                      Diagnostics& problems) {
   auto out = std::make_unique<PictureChat>();
   out->tokenizer_ = std::move(tokenizer);

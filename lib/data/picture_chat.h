@@ -29,8 +29,9 @@ class PictureChat {
  public:
   /// Null after `bad-template` if the template does not say where answers begin and end.
   static std::unique_ptr<const PictureChat> open(std::shared_ptr<const RowTokenizer> tokenizer,
-                                                 std::unique_ptr<const ChatFormat> chat, const PictureTokens& tokens,
-                                                 const std::string& key, Diagnostics& problems);
+                                                 std::unique_ptr<const ChatFormat> chat,
+                                                 const pictures::PictureTokens& tokens, const std::string& key,
+                                                 Diagnostics& problems);
 
   /// `messages` as picture_messages() gives them; files are relative to `folder`. Decodes the
   /// pictures. A row longer than the limit is cut, but not within its pictures. Throws RowRefused.
@@ -45,7 +46,7 @@ class PictureChat {
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;
-  PictureTokens tokens_;
+  pictures::PictureTokens tokens_;
   AnswerMarks marks_;
 };
 

@@ -26,14 +26,6 @@ RowLengths row_lengths(const config::RowDatasetFields& fields, const std::string
   return out;
 }
 
-std::string RenderedMessages::refusal(std::size_t messages) {
-  count_ += messages;
-  if (count_ <= kMost) return {};
-  return fmt::format(
-      "the conversation has too many messages: it is rendered again for each turn that counts, {} messages in all",
-      kMost);
-}
-
 BuiltRow package(std::vector<std::int32_t> ids, const std::vector<bool>& counts, std::optional<std::int64_t> full,
                  const RowTokenizer& tokenizer) {
   const std::int32_t fill = tokenizer.fill();

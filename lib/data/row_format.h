@@ -28,18 +28,6 @@ struct BuiltRow {
   bool has_labels() const;
 };
 
-/// How many messages the renderings of one row hold: a conversation is rendered again for each turn that counts, so
-/// their number grows with the square of its turns. 1,400 messages of two roles in turn reach the limit, in 3 to 5 s.
-class RenderedMessages {
- public:
-  /// Why a row whose next rendering holds `messages` is refused; empty if it is not.
-  std::string refusal(std::size_t messages);
-
- private:
-  static constexpr std::size_t kMost = 1'000'000;
-  std::size_t count_ = 0;
-};
-
 /// Length limits of rows, in tokens.
 struct RowLengths {
   std::optional<std::int64_t> limit = std::nullopt;  ///< truncation

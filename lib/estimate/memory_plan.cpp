@@ -267,9 +267,8 @@ class RankWalk {
     for (const auto& tower : plan::towers_of(*plan_.model, stage.part)) {
       const double stream =
           static_cast<double>(plan_.batch.microbatch * tower.tokens * tower.hidden) * size_of(plan_.types.compute);
-      const bool recomputed =
-          plan_.execution.activations.recompute == plan::Recompute::kFull && !plan_.model->spec.vision;
-      if (plan::trains_tower(plan_, tower.fqn)) out.kept += tower.layers * stream * (recomputed ? 1 : kStreamsPerLayer);
+      if (plan::trains_tower(plan_, tower.fqn))
+        out.kept += tower.layers * stream * (plan::recomputes_towers(plan_) ? 1 : kStreamsPerLayer);
       out.working = std::max(out.working, kStreamsPerLayer * stream);
       out.forward = std::max(out.forward, kStreamsPerLayer * stream);
     }

@@ -229,9 +229,7 @@ class Timing {
     if (!plan::trains_tower(plan_, tower.fqn)) return add(out, part);
     part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
     part.backward = 2 * part.backward_input;
-    const bool recomputed =
-        plan_.execution.activations.recompute == plan::Recompute::kFull && !plan_.model->spec.vision;
-    add(out, part, recomputed ? part.forward : 0);
+    add(out, part, plan::recomputes_towers(plan_) ? part.forward : 0);
   }
 
   /// A multi-token-prediction layer: the projection of hidden states joined with an embedding, a layer like the last,

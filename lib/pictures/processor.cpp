@@ -147,8 +147,13 @@ std::optional<Processor> parse_processor(std::string_view text, std::string& why
   }
 }
 
+bool has_processor(const fs::path& folder) {
+  std::error_code error;
+  return std::ranges::any_of(kProcessorFiles, [&](const char* name) { return fs::exists(folder / name, error); });
+}
+
 std::optional<Processor> read_processor(const fs::path& folder, std::string& why) {
-  for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
+  for (const char* name : kProcessorFiles) {
     std::error_code error;
     if (!fs::exists(folder / name, error)) continue;
     const auto [text, problem, too_large] = file_text(folder / name, kMostConfig);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -30,6 +31,18 @@ struct Processor {
   std::optional<Size> result() const;
   bool operator==(const Processor&) const = default;
 };
+
+/// How pictures stand in rows of tokens.
+struct PictureTokens {
+  std::int32_t placeholder = 0;
+  int per_picture = 0;
+  std::optional<Processor> processor = {};  ///< known where there is one: what it would make is bounded
+};
+
+/// Names of the files with a processor's settings, the first that is there counts.
+inline constexpr std::array kProcessorFiles = {"preprocessor_config.json", "processor_config.json"};
+/// Whether a folder has one of them.
+bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor and
 /// SiglipImageProcessor do. Null if it is another processor, or a setting is not supported; `why` then says so.

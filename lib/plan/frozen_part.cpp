@@ -177,6 +177,10 @@ bool trains_tower(const TrainingPlan& plan, const std::string& module) {
                      [&](const auto& info) { return info.trained() && info.fqn.starts_with(module + "."); });
 }
 
+bool recomputes_towers(const TrainingPlan& plan) {
+  return plan.execution.activations.recompute == Recompute::kFull && !plan.model->spec.vision;
+}
+
 double frozen_flops(const TrainingPlan& plan, const StagePart& part) {
   double out = part.has_head && !trains_head(plan) ? arch::head_flops_per_token(plan.model->spec) : 0;
   for (const int layer : part.layers)

@@ -46,6 +46,8 @@ bool trains_embedding(const TrainingPlan& plan);
 bool trains_head(const TrainingPlan& plan);
 /// Whether anything below `module` is trained, which is a tower or a projector.
 bool trains_tower(const TrainingPlan& plan, const std::string& module);
+/// Whether the activations of towers are recomputed: those that are trained here keep theirs.
+bool recomputes_towers(const TrainingPlan& plan);
 /// FLOPs per microbatch saved by not computing weight gradients: a third of the GEMMs with frozen weights.
 double frozen_flops(const TrainingPlan& plan, const StagePart& part);
 

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <string>
-#include <system_error>
 #include <variant>
 
 #include <fmt/format.h>
@@ -88,9 +87,7 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
               folder.empty() ? name.value_or(model.name) : folder.native(), why)
         .hint("a folder with preprocessor_config.json; processor.pretrained_model_name_or_path names another one");
   };
-  std::error_code error;
-  const bool there = !folder.empty() && (fs::exists(folder / "preprocessor_config.json", error) ||
-                                         fs::exists(folder / "processor_config.json", error));
+  const bool there = !folder.empty() && pictures::has_processor(folder);
   if (!there && !training && !name) return;
   if (!there) return refuse(folder.empty() ? "there is no such folder" : "it is not there", "missing-file");
   std::string why;
@@ -102,6 +99,12 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     refuse(size ? fmt::format("it makes pictures of {} x {}, the tower takes {} x {}", size->width, size->height, side,
                               side)
                 : fmt::format("its pictures differ in size, the tower takes {} x {}", side, side));
+}
+
+std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) {
+  const auto& vision = model.spec.vision;
+  if (!vision) return std::nullopt;
+  return pictures::PictureTokens{vision->image_token, vision->tokens(), model.processor};
 }
 
 void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,

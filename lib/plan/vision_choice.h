@@ -18,6 +18,9 @@ std::filesystem::path processor_folder(const config::LoadedRecipe& recipe, const
 /// Problems: missing-file (without `training` only of a folder that is named), unsupported-model.
 void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Located& report, bool training);
 
+/// How its pictures stand in rows; empty for a model without a tower.
+std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model);
+
 /// Refuses what does not work with pictures, a class of model that takes pictures for a model without a tower, and
 /// warns of keys that need a tower.
 void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,

@@ -24,6 +24,7 @@
 #include "data/source_files.h"
 #include "data/tokenizer.h"
 #include "metrics/watcher.h"
+#include "plan/vision_choice.h"
 #include "rows/hub_cache.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/named_templates.h"
@@ -105,8 +106,7 @@ class Checks {
       out.classes = plan_.model->spec.classes;
       out.pad_token = plan_.model->spec.pad_token;
       out.model_folder = plan_.model->folder;
-      if (const auto& vision = plan_.model->spec.vision)
-        out.pictures = data::PictureTokens{vision->image_token, vision->tokens(), plan_.model->processor};
+      out.pictures = plan::picture_tokens(*plan_.model);
     }
     out.seed = static_cast<std::uint64_t>(recipe_.seed());
     return out;

@@ -52,7 +52,7 @@ void add_companions(checkpoint::SaveRequest& request, const Setup& setup) {
                                 *file);
   copy_all(request, setup.plan.model->folder, std::array{checkpoint::kGenerationFile});
   if (setup.plan.model->spec.vision)
-    copy_all(request, plan::processor_folder(setup.loaded, *setup.plan.model), checkpoint::kProcessorFiles);
+    copy_all(request, plan::processor_folder(setup.loaded, *setup.plan.model), pictures::kProcessorFiles);
 }
 
 }  // namespace automodel::train

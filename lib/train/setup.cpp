@@ -12,6 +12,7 @@
 #include "data/packed_dataset.h"
 #include "estimate/estimated_plan.h"
 #include "optim/optimizer.h"
+#include "plan/vision_choice.h"
 #include "train/world_settings.h"
 
 namespace automodel::train {
@@ -61,24 +62,21 @@ class DataOpening {
 
   std::unique_ptr<data::Loader> open(const config::DatasetConfig& config, const config::DataloaderConfig& loader,
                                      const std::string& key, const std::string& loader_key, bool training) {
-    const auto& vision = setup_.plan.model->spec.vision;
-    std::shared_ptr<const data::Dataset> dataset = data::open_dataset(
-        config,
-        {.recipe_folder = fs::path(setup_.loaded.path).parent_path(),
-         .key = key,
-         .vocab_size = setup_.plan.model->spec.vocab,
-         .max_length = setup_.plan.model->spec.position_limit(),
-         .context_length = setup_.plan.model->spec.max_positions,
-         .classes = setup_.plan.model->spec.classes,
-         .pad_token = pad_token(),
-         .pictures = vision ? std::optional(data::PictureTokens{vision->image_token, vision->tokens(),
-                                                                setup_.plan.model->processor})
-                            : std::nullopt,
-         .seed = setup_.seed(),
-         .shuffle = loader.shuffle().value_or(training),
-         .quiet = setup_.world.rank() != 0,
-         .model_folder = setup_.plan.model->folder},
-        problems_);
+    std::shared_ptr<const data::Dataset> dataset =
+        data::open_dataset(config,
+                           {.recipe_folder = fs::path(setup_.loaded.path).parent_path(),
+                            .key = key,
+                            .vocab_size = setup_.plan.model->spec.vocab,
+                            .max_length = setup_.plan.model->spec.position_limit(),
+                            .context_length = setup_.plan.model->spec.max_positions,
+                            .classes = setup_.plan.model->spec.classes,
+                            .pad_token = pad_token(),
+                            .pictures = plan::picture_tokens(*setup_.plan.model),
+                            .seed = setup_.seed(),
+                            .shuffle = loader.shuffle().value_or(training),
+                            .quiet = setup_.world.rank() != 0,
+                            .model_folder = setup_.plan.model->folder},
+                           problems_);
     const auto& packing = setup_.recipe().packed_sequence();
     const auto& mesh = setup_.plan.mesh;
     if (dataset && training && packing.packed_sequence_size() > 0)

@@ -39,7 +39,8 @@ Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& r
       "recipe.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   Opened out;
-  DatasetContext context{.pictures = PictureTokens{396, kTokens, processor}, .model_folder = kFolder + "/llava"};
+  DatasetContext context{.pictures = pictures::PictureTokens{396, kTokens, processor},
+                         .model_folder = kFolder + "/llava"};
   if (lenient) context.rejected = &out.rejected;
   out.dataset = open_dataset(*loaded.recipe.dataset(), context, out.problems);
   return out;
