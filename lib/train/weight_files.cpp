@@ -36,6 +36,20 @@ void read_converted(const checkpoint::StoredTensor& stored, std::int64_t first, 
   }
 }
 
+/// The same of a matrix that is stored transposed, beside others. Its whole block is read: strided reads of single
+/// numbers would take longer.
+void read_turned(const checkpoint::WeightPlace& place, const model::Weight& weight, std::int64_t first,
+                 const at::Tensor& out) {
+  const ops::NoGraph guard;
+  const auto columns = weight.full[1];
+  const auto block = at::empty({columns, place.stride}, at::TensorOptions().dtype(out.scalar_type()));
+  read_converted(place.stored, place.first - place.first % place.stride, block.numel(), element_type(out.scalar_type()),
+                 static_cast<char*>(block.mutable_data_ptr()));
+  const auto matrix = block.narrow(1, place.first % place.stride, weight.full[0]).t().contiguous().view({-1});
+  for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
+    out.view({-1}).narrow(0, run.local - first, run.length).copy_(matrix.narrow(0, run.full, run.length));
+}
+
 }  // namespace
 
 checkpoint::ElementType element_type(at::ScalarType type) {
@@ -80,6 +94,7 @@ std::shared_ptr<const WeightFiles> WeightFiles::open(const std::filesystem::path
 void WeightFiles::read(const model::Weight& weight, std::int64_t first, const at::Tensor& out) const {
   const auto& name = weight.info.tied_to.empty() ? weight.info.fqn : weight.info.tied_to;
   const auto& place = places_.at(name);
+  if (place.stride > 0) return read_turned(place, weight, first, out);
   read_elements(place.stored, place.first, weight, first, out);
 }
 

@@ -17,12 +17,13 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// A stored tensor that may hold a parameter: its name, its expected shape, and the offset (in elements) of the
-/// parameter within it.
+/// A stored tensor that may hold a parameter: its name, its expected shape, and where the parameter is in it
+/// (WeightPlace).
 struct Candidate {
   std::string name;
   Shape shape;
   std::int64_t first = 0;
+  std::int64_t stride = 0;
 };
 
 /// `name` with the first occurrence of `from` replaced; "" if there is none.
@@ -45,7 +46,8 @@ constexpr std::array<FusedPart, 6> kFusedParts = {{{"gate_proj.weight", "gate_up
                                                    {"w3.weight", "gate_up_proj", 1, 2},
                                                    {"w2.weight", "down_proj", 0, 1}}};
 
-void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts,
+/// `turned`: also as Qwen3-VL's folders are published, with each expert's matrices transposed.
+void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts, bool turned,
                std::vector<Candidate>& out) {
   const auto at = parameter.fqn.find(".experts.");
   if (parameter.expert < 0 || at == std::string::npos || shape.size() != 2) return;
@@ -55,13 +57,22 @@ void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_
     out.push_back({parameter.fqn.substr(0, at) + ".experts." + std::string(part.fused),
                    {experts, part.halves * shape[0], shape[1]},
                    (std::int64_t{parameter.expert} * part.halves + part.half) * matrix});
+    if (!turned) continue;
+    const auto wide = part.halves * shape[0];
+    auto other = out.back();
+    other.shape = {experts, shape[1], wide};
+    other.first = std::int64_t{parameter.expert} * shape[1] * wide + part.half * shape[0];
+    other.stride = wide;
+    out.push_back(std::move(other));
   }
 }
 
 /// Names of a model with a vision tower as published, and as transformers 5 writes them.
 void add_nested(const arch::Parameter& parameter, const Shape& shape, std::vector<Candidate>& out) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPrefixes = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kPrefixes = {
       {{"model.language_model.", "language_model.model."},
+       {"model.language_model.", "model."},
+       {"model.visual.", "visual."},
        {"lm_head.", "language_model.lm_head."},
        {"model.vision_tower.", "vision_tower."},
        {"model.vision_tower.", "vision_tower.vision_model."},
@@ -74,15 +85,16 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
                                   const arch::Layout& layout) {
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
   std::vector<Candidate> out = {{parameter.fqn, shape}};
-  add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, out);
+  add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, spec.nested_in == "qwen3_vl_moe", out);
   if (parameter.fqn == layout.head_tied_to) out.push_back({layout.head + ".weight", shape});
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
-      out.push_back({std::move(name), out[i].shape, out[i].first});
+      out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
   if (spec.vision) add_nested(parameter, shape, out);
   const std::string base = layout.base + ".";
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
-    if (out[i].name.starts_with(base)) out.push_back({out[i].name.substr(base.size()), out[i].shape, out[i].first});
+    if (out[i].name.starts_with(base))
+      out.push_back({out[i].name.substr(base.size()), out[i].shape, out[i].first, out[i].stride});
   return out;
 }
 
@@ -92,6 +104,7 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
       name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
     return true;
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
+  if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;  // Qwen3-Next and Qwen3.5
   const std::string layers = layout.layers + ".";
   if (spec.mtp_layers == 0 || !name.starts_with(layers)) return false;
   int layer = -1;
@@ -139,9 +152,11 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     StoredTensor stored;
     Candidate chosen;
     for (auto& candidate : candidates(parameter, spec, layout)) {
-      if (stored) break;
-      stored = folder.find(candidate.name);
+      const auto found = folder.find(candidate.name);
+      if (!found || (stored && found.info->shape != candidate.shape)) continue;
+      stored = found;
       chosen = std::move(candidate);
+      if (stored.info->shape == chosen.shape) break;
     }
     if (!stored) {
       const bool fresh = wanted == WantedWeights::kBase && spec.classes > 0 && parameter.role == arch::Role::kHead;
@@ -156,7 +171,7 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
       misshaped.push_back(fmt::format("{} is [{}] and should be [{}]", printable(stored.info->name, kMostShown),
                                       fmt::join(stored.info->shape, ", "), fmt::join(chosen.shape, ", ")));
     else
-      places.emplace(parameter.fqn, WeightPlace{stored, chosen.first});
+      places.emplace(parameter.fqn, WeightPlace{stored, chosen.first, chosen.stride});
   }
   const auto language_head = head_of_language_model(spec);
   for (const auto& stored : folder.tensors()) {

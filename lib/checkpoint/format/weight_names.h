@@ -24,10 +24,12 @@
 
 namespace automodel::checkpoint {
 
-/// Elements [first, first + numel) of a stored tensor are the parameter, row-major.
+/// Elements [first, first + numel) of a stored tensor are the parameter, row-major; or, with a stride, element (row,
+/// column) of the parameter is element first + column * stride + row.
 struct WeightPlace {
   StoredTensor stored = {};
   std::int64_t first = 0;
+  std::int64_t stride = 0;
 };
 
 /// Keyed by FQN as in arch::parameters; excludes a tied head.
