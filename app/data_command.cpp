@@ -115,7 +115,7 @@ class Showing {
       json.begin_object();
       json.member("width", size.width);
       json.member("height", size.height);
-      json.member("tokens", pictures_->per_picture);
+      json.member("tokens", pictures_->count(size));
       json.end_object();
     }
     json.end_array();
@@ -135,6 +135,7 @@ class Showing {
     part_ = dataset_.part_of(index);
     dataset_.attention_mask(index, attention_);
     sizes_ = dataset_.picture_sizes(index);
+    next_ = 0;
     if (options_.json) return out(row_json(row));
     const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
     const auto learned = static_cast<std::int64_t>(sample_.labels.size()) -
@@ -146,7 +147,7 @@ class Showing {
                     padding == 0 ? "" : fmt::format(", {} padding", padding)));
     for (std::size_t i = 0; i < sizes_.size(); ++i)
       out(fmt::format("  picture {}: {} x {} pixels, {} tokens\n", i + 1, sizes_[i].width, sizes_[i].height,
-                      pictures_->per_picture));
+                      pictures_->count(sizes_[i])));
     for (const auto& run : runs_of(sample_, attention_)) {
       if (run.mark == '.')
         out(fmt::format("  . padding: {} times {}\n", run.ids.size(), run.ids.front()));
@@ -156,7 +157,7 @@ class Showing {
   }
 
   /// Includes special tokens, which plain text would not show.
-  std::string text_of(Ids ids) const {
+  std::string text_of(Ids ids) {
     if (pictures_) keep_one_placeholder(ids);
     if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
     if (tokenizer_->folder() != nullptr) return tokenizer_->folder()->decode(ids, false);
@@ -164,12 +165,13 @@ class Showing {
   }
 
   /// Leaves one of the placeholders of each picture.
-  void keep_one_placeholder(Ids& ids) const {
+  void keep_one_placeholder(Ids& ids) {
     int left = 0;
     std::erase_if(ids, [&](std::int32_t id) {
       if (id != pictures_->placeholder) return false;
       const bool first = left == 0;
-      left = (first ? pictures_->per_picture : left) - 1;
+      if (first && next_ < sizes_.size()) left = pictures_->count(sizes_[next_++]);
+      left = std::max(left - 1, 0);
       return !first;
     });
   }
@@ -181,6 +183,7 @@ class Showing {
   std::optional<pictures::PictureTokens> pictures_;
   data::Sample sample_;
   std::vector<pictures::Size> sizes_;
+  std::size_t next_ = 0;  ///< of the sizes: the picture whose placeholders come next
   std::size_t part_ = 0;
   Ids attention_;
 };

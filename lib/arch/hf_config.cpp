@@ -226,7 +226,8 @@ class Parser {
     if (family == nullptr) return;
     pass_over_common(config);
     family->read(config, spec);
-    if (nested && !config.mentions("tie_word_embeddings"))
+    // The head belongs to the whole model: its key counts, if it has one.
+    if (nested && (top.mentions("tie_word_embeddings") || !config.mentions("tie_word_embeddings")))
       spec.tied_embeddings = top.boolean({"tie_word_embeddings"}, spec.tied_embeddings);
     finish(top, document, *family, spec);
     if (options_.strict_keys) config.refuse_unread();
@@ -289,13 +290,14 @@ class Parser {
   static std::string choose_vision(ConfigReader& top, ModelSpec& spec) {
     if (!spec.plan_only.empty()) return spec.plan_only;
     std::string why;
-    spec.vision = read_vision(top, why);
+    spec.vision = read_vision(top, spec, why);
     if (spec.vision && spec.vision->image_token >= spec.vocab) why = "its placeholder is not in its vocabulary";
     if (spec.vision && layout_of(spec).base != "model.language_model")
       why = fmt::format("its decoder is a {}", spec.model_type);
     if (why.empty()) return {};
     spec.vision.reset();
-    return fmt::format("it is a {} model, and {}; LLaVA with CLIP is trained", spec.nested_in, why);
+    return fmt::format("it is a {} model, and {}; docs/models.md lists what is trained with pictures", spec.nested_in,
+                       why);
   }
 
   /// "model.vision_tower (CLIP, 303.5 M parameters, 577 tokens an image)".

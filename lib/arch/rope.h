@@ -1,6 +1,7 @@
 // Rotary position embeddings as data: the kinds used by Hugging Face models and their settings.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,6 +29,9 @@ struct Rope {
   std::optional<double> attention_factor = {};  ///< yarn, longrope: if given rather than computed
   /// LongRoPE, Phi-3.5-MoE: for sequences up to the original length.
   std::optional<double> short_attention_factor = {};
+  /// M-RoPE: how many frequencies rotate by the time, row and column of a picture's token; all 0: by its place alone.
+  std::array<int, 3> sections = {};
+  bool sections_alternate = false;        ///< row and column take every third frequency from the front; else blocks
   std::vector<double> short_factor = {};  ///< longrope, rotary_dim / 2 values
   std::vector<double> long_factor = {};   ///< longrope, rotary_dim / 2 values
   bool operator==(const Rope&) const = default;

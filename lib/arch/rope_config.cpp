@@ -1,5 +1,6 @@
 #include "arch/rope_config.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -97,6 +98,18 @@ void read_kind_numbers(ConfigReader& scaling, Rope& rope) {
   rope.attention_factor = scaling.number("attention_factor");
 }
 
+/// M-RoPE (Qwen2-VL): sections of the frequencies, which rotate by different axes of a picture. They mean nothing for
+/// text alone; a model with pictures checks them (vision.cpp).
+void read_sections(ConfigReader& scaling, Rope& rope) {
+  scaling.pass_over({"mrope_section", "mrope_interleaved"});
+  const auto sections = scaling.numbers("mrope_section");
+  if (sections.size() != rope.sections.size() ||
+      std::any_of(sections.begin(), sections.end(), [](double each) { return !(each >= 0 && each <= kMostWidth); }))
+    return;
+  rope.sections_alternate = scaling.boolean({"mrope_interleaved"}, false);
+  for (std::size_t i = 0; i < sections.size(); ++i) rope.sections[i] = static_cast<int>(sections[i]);
+}
+
 bool extends_context(RopeKind kind) {
   return kind == RopeKind::kLlama3 || kind == RopeKind::kYarn || kind == RopeKind::kLongRope;
 }
@@ -127,8 +140,8 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   }
   rope.rotary_dim = static_cast<int>(defaults.head_dim * partial);
   if (!scaling) return rope;
-  // The first has no meaning for kinds that do not extend the context, the second none for text.
-  scaling->pass_over({"original_max_position_embeddings", "mrope_section"});
+  scaling->pass_over({"original_max_position_embeddings"});  // no meaning for kinds that do not extend the context
+  read_sections(*scaling, rope);
   read_kind_numbers(*scaling, rope);
   if (extends_context(rope.kind)) {
     const int original = scaling->integer({"original_max_position_embeddings"}, 0, 1, kMostPositions);

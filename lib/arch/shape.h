@@ -11,12 +11,12 @@
 
 namespace automodel::arch {
 
-/// Up to four dimensions, row-major, slowest first.
+/// Up to five dimensions, row-major, slowest first.
 class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dims) {
-    AUTOMODEL_CHECK(dims.size() <= dims_.size(), "a shape has at most four dimensions");
+    AUTOMODEL_CHECK(dims.size() <= dims_.size(), "a shape has at most five dimensions");
     for (const std::int64_t dim : dims) dims_[rank_++] = dim;
   }
   std::size_t rank() const { return rank_; }
@@ -32,7 +32,7 @@ class Shape {
   bool operator==(const Shape&) const = default;
 
  private:
-  std::array<std::int64_t, 4> dims_ = {};
+  std::array<std::int64_t, 5> dims_ = {};
   std::size_t rank_ = 0;
 };
 

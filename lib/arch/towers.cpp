@@ -31,6 +31,8 @@ constexpr std::array kNames = {
     Names{"qwen2_5_vl", kVisual, ""},
     Names{"qwen3_vl", kVisual, ""},
     Names{"qwen3_vl_moe", kVisual, ""},
+    Names{"qwen3_5", kVisual, ""},
+    Names{"qwen3_5_moe", kVisual, ""},
 };
 
 struct DecoderName {
@@ -92,13 +94,9 @@ void measure(Tower& tower, const Encoder& encoder, const Sizes& sizes) {
   const std::int64_t layers = tower.layers;
   tower.parameters =
       encoder.patch_weights + layers * (encoder.layer_weights + encoder.layer_rest) + encoder.rest + encoder.after;
-  if (encoder.patches == 0) return;
-  tower.tokens = encoder.patches + encoder.class_tokens;
-  const auto tokens = static_cast<double>(tower.tokens);
-  const double weights = static_cast<double>(encoder.patch_weights) +
-                         static_cast<double>(layers) * static_cast<double>(encoder.layer_weights);
-  const double scores = 4 * static_cast<double>(layers) * tokens * static_cast<double>(tower.hidden);
-  tower.flops = tokens * (2 * weights + scores);
+  tower.token_flops = 2 * (static_cast<double>(encoder.patch_weights) +
+                           static_cast<double>(layers) * static_cast<double>(encoder.layer_weights));
+  if (encoder.patches > 0) tower.set_tokens(encoder.patches + encoder.class_tokens);
 }
 
 Tower named(std::string_view fqn, std::string_view what) {
@@ -152,6 +150,28 @@ Tower pixtral(const Json& section, std::string_view fqn) {
   return out;
 }
 
+/// Qwen3-VL and Qwen3.5: LayerNorms, a table of positions, mergers for the decoder's input and its first layers.
+Tower qwen3_vit(const Json& section, std::string_view fqn, bool deep, std::int64_t text_hidden) {
+  auto out = named(fqn, "Qwen ViT");
+  Sizes size(section);
+  const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size", 16),
+             merge = size("spatial_merge_size", 2), frames = size("temporal_patch_size", 2),
+             channels = size("in_channels", 3), result = size("out_hidden_size", text_hidden);
+  out.hidden = h;
+  out.layers = static_cast<int>(size("depth"));
+  const auto wide = merge * merge * h, merger = wide * wide + wide * result;
+  const auto named_deep = section.find("deepstack_visual_indexes");
+  const auto mergers = !deep ? 0 : named_deep != section.end() && named_deep->is_array() ? std::ssize(*named_deep) : 3;
+  Encoder e;
+  e.patch_weights = channels * frames * patch * patch * h;
+  e.layer_weights = 4 * h * h + 2 * h * f;
+  e.layer_rest = 4 * h + f + h + 4 * h;
+  e.after = (1 + mergers) * merger;
+  e.rest = h + size("num_position_embeddings", 2304) * h + 2 * h + wide + result + mergers * (2 * wide + wide + result);
+  measure(out, e, size);
+  return out;
+}
+
 /// Qwen2-VL and Qwen2.5-VL: end in a merger that combines patches and projects them to the decoder's width.
 Tower qwen_vit(const Json& section, std::string_view fqn, bool second, std::int64_t text_hidden) {
   auto out = named(fqn, "Qwen ViT");
@@ -181,6 +201,8 @@ Tower vision_of(const Json& section, const std::string& model_type, std::string_
   if (kind == "pixtral") return pixtral(section, fqn);
   if (model_type == "qwen2_vl" || model_type == "qwen2_5_vl")
     return qwen_vit(section, fqn, model_type == "qwen2_vl", text_hidden);
+  if (model_type.starts_with("qwen3_vl") || model_type.starts_with("qwen3_5"))
+    return qwen3_vit(section, fqn, model_type.starts_with("qwen3_vl"), text_hidden);
   return named(fqn, "vision");
 }
 
@@ -221,6 +243,12 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
 }
 
 }  // namespace
+
+void Tower::set_tokens(std::int64_t count) {
+  tokens = count;
+  const double scores = 4.0 * layers * static_cast<double>(count) * static_cast<double>(hidden);
+  flops = static_cast<double>(count) * (token_flops + scores);
+}
 
 std::string_view decoder_family(std::string_view model_type) {
   for (const auto& row : kDecoders)

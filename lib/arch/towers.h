@@ -18,7 +18,11 @@ struct Tower {
   std::int64_t hidden = 0;
   /// Tokens per image of the config's image_size, including a class token; 0: variable image sizes, or no images.
   std::int64_t tokens = 0;
-  double flops = 0;  ///< forward FLOPs per image, 2 per weight multiplication; 0 if `tokens` is
+  double token_flops = 0;  ///< forward FLOPs per token without attention scores, 2 per weight multiplication
+  double flops = 0;        ///< forward FLOPs per image, with scores; 0 if `tokens` is
+
+  /// Sets tokens per image, and FLOPs with them.
+  void set_tokens(std::int64_t count);
 
   bool operator==(const Tower&) const = default;
 };

@@ -1,15 +1,20 @@
 #include "arch/vision.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "arch/config_reader.h"
 #include "arch/layout.h"
+#include "arch/model_spec.h"
 
 namespace automodel::arch {
 namespace {
 
+constexpr int kMostSide = 1 << 14;    // in pixels
 constexpr int kMostTokens = 1 << 16;  // of a picture, as every position of a model is counted
 
 /// How many layers run for `vision_feature_layer`: transformers counts the embeddings as layer 0, and from the end.
@@ -42,61 +47,167 @@ class TowerBuilder {
   bool trained_ = true;
 };
 
-}  // namespace
+/// Reads a tower's section. Thrown within this file only.
+struct Refused {
+  std::string why;
+};
 
-std::optional<VisionSpec> read_vision(ConfigReader& config, std::string& why) {
-  const auto refuse = [&](std::string reason) {
-    why = std::move(reason);
-    return std::nullopt;
-  };
-  const auto kind = config.text({"model_type"}, "");
-  if (kind != "llava") return refuse(fmt::format("its text part is that of a {} model", kind));
-  auto section = config.child("vision_config");
-  if (!section) return refuse("it has no vision_config");
-  const auto tower = section->text({"model_type"}, "clip_vision_model");
-  if (tower != "clip_vision_model") return refuse(fmt::format("its vision tower is a {}", tower));
-  for (const char* key :
-       {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size", "patch_size"})
-    if (!section->has(key)) return refuse(fmt::format("its vision_config has no {}", key));
+/// Sizes that every tower has, under the names of its section.
+struct SizeKeys {
+  std::string_view layers, heads;
+};
+VisionSpec read_sizes(ConfigReader& section, const SizeKeys& keys) {
+  for (const std::string_view key : {std::string_view("hidden_size"), std::string_view("intermediate_size"),
+                                     keys.layers, keys.heads, std::string_view("patch_size")})
+    if (!section.has(key)) throw Refused{fmt::format("its vision_config has no {}", key)};
   VisionSpec out;
-  out.hidden = section->required({"hidden_size"}, 1, kMostWidth);
-  out.ffn = section->required({"intermediate_size"}, 1, kMostWidth);
-  out.layers = section->required({"num_hidden_layers"}, 1, kMostLayers);
-  out.heads = section->required({"num_attention_heads"}, 1, kMostWidth);
-  out.image = section->required({"image_size"}, 1, 1 << 14);
-  out.patch = section->required({"patch_size"}, 1, 1 << 14);
-  out.eps = section->number({"layer_norm_eps"}, 1e-5);
+  out.hidden = section.required({"hidden_size"}, 1, kMostWidth);
+  out.ffn = section.required({"intermediate_size"}, 1, kMostWidth);
+  out.layers = section.required({keys.layers}, 1, kMostLayers);
+  out.heads = section.required({keys.heads}, 1, kMostWidth);
+  out.patch = section.required({"patch_size"}, 1, kMostSide);
+  if (out.heads < 1 || out.hidden % out.heads != 0) throw Refused{"its tower's heads do not divide its width"};
+  return out;
+}
+
+/// A tower for pictures of one size, without what follows it. Source: CLIPVisionConfig and SiglipVisionConfig.
+VisionSpec read_vit(ConfigReader& section, std::string_view usual) {
+  const auto tower = section.text({"model_type"}, usual);
+  const bool clip = tower == "clip_vision_model";
+  if (!clip && tower != "siglip_vision_model") throw Refused{fmt::format("its vision tower is a {}", tower)};
+  auto out = read_sizes(section, {"num_hidden_layers", "num_attention_heads"});
+  if (!section.has("image_size")) throw Refused{"its vision_config has no image_size"};
+  out.kind = clip ? TowerKind::kClip : TowerKind::kSiglip;
+  out.image = section.required({"image_size"}, 1, kMostSide);
+  out.eps = section.number({"layer_norm_eps"}, clip ? 1e-5 : 1e-6);
+  out.pooling_head = !clip && section.boolean({"vision_use_head"}, true);
+  if (out.patch > out.image) throw Refused{"its patches are larger than its pictures"};
+  if (out.patches() >= kMostTokens) throw Refused{fmt::format("a picture has {} patches or more", kMostTokens)};
+  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+  const std::string_view wanted = clip ? "quick_gelu" : "gelu_pytorch_tanh";
+  if (const auto act = section.text({"hidden_act"}, wanted); act != wanted)
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
+  return out;
+}
+
+VisionSpec read_llava(ConfigReader& config, ConfigReader& section) {
+  auto out = read_vit(section, "clip_vision_model");
   out.image_token = config.integer({"image_token_index", "image_token_id"}, 32000, 0, kMostVocab);
   out.projector_bias = config.boolean({"multimodal_projector_bias"}, true);
-  if (out.heads < 1 || out.hidden % out.heads != 0) return refuse("its tower's heads do not divide its width");
-  if (out.patch > out.image) return refuse("its patches are larger than its pictures");
-  if (out.patches() >= kMostTokens) return refuse(fmt::format("a picture has {} patches or more", kMostTokens));
-  if (section->integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    return refuse("its pictures do not have 3 channels");
-  if (const auto act = section->text({"hidden_act"}, "quick_gelu"); act != "quick_gelu")
-    return refuse(fmt::format("its tower's activation is {}", act));
-  if (section->number({"attention_dropout"}, 0) != 0) return refuse("its tower has dropout");
   if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
-    return refuse(fmt::format("its projector's activation is {}", act));
+    throw Refused{fmt::format("its projector's activation is {}", act)};
   const auto strategy = config.text({"vision_feature_select_strategy"}, "default");
   if (strategy != "default" && strategy != "full")
-    return refuse(fmt::format("its vision_feature_select_strategy is {}", strategy));
-  out.class_row = strategy == "full";
-  if (config.is_list("vision_feature_layer")) return refuse("several layers of its tower are joined");
+    throw Refused{fmt::format("its vision_feature_select_strategy is {}", strategy)};
+  out.drops_first = strategy == "default";
+  if (config.is_list("vision_feature_layer")) throw Refused{"several layers of its tower are joined"};
   const auto used = used_layers(config.integer({"vision_feature_layer"}, -2, -kMostLayers, kMostLayers), out.layers);
-  if (!used) return refuse("its vision_feature_layer is not between the first layer and the last but one");
+  if (!used) throw Refused{"its vision_feature_layer is not between the first layer and the last but one"};
   out.used_layers = *used;
   return out;
 }
 
-void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+VisionSpec read_gemma3(ConfigReader& config, ConfigReader& section) {
+  auto out = read_vit(section, "siglip_vision_model");
+  if (out.kind != TowerKind::kSiglip) throw Refused{"its vision tower is not SigLIP"};
+  out.used_layers = out.layers;
+  out.image_token = config.integer({"image_token_index", "image_token_id"}, 262144, 0, kMostVocab);
+  out.begin_token = config.integer({"boi_token_index"}, 255999, 0, kMostVocab);
+  out.end_token = config.integer({"eoi_token_index"}, 256000, 0, kMostVocab);
+  out.both_ways = true;
+  const int tokens = config.integer({"mm_tokens_per_image"}, 256, 1, kMostTokens);
+  out.pooled = static_cast<int>(std::lround(std::sqrt(tokens)));
+  const int side = out.image / out.patch;
+  if (out.pooled * out.pooled != tokens || side % out.pooled != 0)
+    throw Refused{fmt::format("its {} x {} patches cannot be averaged to {} tokens", side, side, tokens)};
+  return out;
+}
+
+/// Layers of a tower by number. Without the key: `otherwise`.
+std::vector<int> layer_list(ConfigReader& section, std::string_view key, std::vector<int> otherwise, int layers) {
+  if (section.has(key)) {
+    otherwise.clear();
+    for (const double each : section.numbers(key)) otherwise.push_back(static_cast<int>(std::clamp(each, -1.0, 1e6)));
+  }
+  for (const int each : otherwise)
+    if (each < 0 || each >= layers) throw Refused{fmt::format("its {} names a layer that the tower lacks", key)};
+  return otherwise;
+}
+
+/// Source of names and defaults: the configurations of transformers 5.23.
+VisionSpec read_qwen(ConfigReader& config, ConfigReader& section, std::string_view kind, const ModelSpec& decoder) {
+  auto out = read_sizes(section, {"depth", "num_heads"});
+  const bool windows = kind == "qwen2_5_vl";
+  out.kind = windows ? TowerKind::kQwen25 : TowerKind::kQwen3;
+  out.eps = 1e-6;
+  out.used_layers = out.layers;
+  out.merge = section.integer({"spatial_merge_size"}, 2, 1, kMostSide);
+  out.frames = section.integer({"temporal_patch_size"}, 2, 1, 1 << 10);
+  const int usual_token = kind.starts_with("qwen3_5") ? 248056 : 151655;
+  out.image_token = config.integer({"image_token_id", "image_token_index"}, usual_token, 0, kMostVocab);
+  if (section.integer({"in_channels", "in_chans"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+  if (const int width = section.integer({"out_hidden_size"}, decoder.hidden, 1, kMostWidth); width != decoder.hidden)
+    throw Refused{fmt::format("its tower gives rows of {} numbers, the decoder takes {}", width, decoder.hidden)};
+  if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
+  const std::string_view wanted = windows ? "silu" : "gelu_pytorch_tanh";
+  if (const auto act = section.text({"hidden_act"}, wanted); act != wanted)
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (windows) {
+    out.window = section.integer({"window_size"}, 112, 1, kMostSide) / (out.merge * out.patch);
+    if (out.window < 1) throw Refused{"its windows are smaller than a row of the decoder"};
+    out.whole_layers = layer_list(section, "fullatt_block_indexes", {7, 15, 23, 31}, out.layers);
+  } else {
+    const int rows = section.integer({"num_position_embeddings"}, 2304, 1, kMostTokens);
+    out.table = static_cast<int>(std::lround(std::sqrt(rows)));
+    if (out.table * out.table != rows) throw Refused{"its num_position_embeddings is not a square"};
+    if (kind.starts_with("qwen3_vl"))
+      out.deep_layers = layer_list(section, "deepstack_visual_indexes", {8, 16, 24}, out.layers);
+    if (std::ssize(out.deep_layers) > decoder.layers) throw Refused{"it has fewer decoder layers than deepstack rows"};
+    if (!std::is_sorted(out.deep_layers.begin(), out.deep_layers.end()))
+      throw Refused{"its deepstack_visual_indexes are not sorted"};
+  }
+  const auto& sections = decoder.rope.sections;
+  if (sections[0] + sections[1] + sections[2] != decoder.rope.rotary_dim / 2)
+    throw Refused{"its decoder has no mrope_section whose parts sum to half of the rotated dimensions"};
+  return out;
+}
+
+}  // namespace
+
+std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& decoder, std::string& why) {
+  constexpr std::array<std::string_view, 5> kQwen = {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",
+                                                     "qwen3_5_moe"};
+  const auto kind = config.text({"model_type"}, "");
+  const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
+  try {
+    if (kind != "llava" && kind != "gemma3" && !qwen)
+      throw Refused{fmt::format("no {} is trained with pictures", kind)};
+    auto section = config.child("vision_config");
+    if (!section) throw Refused{"it has no vision_config"};
+    if (qwen) return read_qwen(config, *section, kind, decoder);
+    return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
+  } catch (const Refused& refused) {
+    why = refused.why;
+    return std::nullopt;
+  }
+}
+
+namespace {
+
+/// CLIP and SigLIP, and what follows them.
+void lay_out_vit(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
   const std::string tower(kTowerModule), projector(kProjectorModule);
   const std::int64_t width = vision.hidden;
+  const bool clip = vision.kind == TowerKind::kClip;
   TowerBuilder add(layout.tower_parameters);
-  add.numbers(tower + ".embeddings.class_embedding", {width});
+  if (clip) add.numbers(tower + ".embeddings.class_embedding", {width});
   add.numbers(tower + ".embeddings.patch_embedding.weight", {width, VisionSpec::kChannels, vision.patch, vision.patch});
-  add.numbers(tower + ".embeddings.position_embedding.weight", {vision.patches() + 1, width});
-  add.norm(tower + ".pre_layrnorm", width);  // spelt so in transformers
+  if (!clip) add.numbers(tower + ".embeddings.patch_embedding.bias", {width}, Initial::kZero);
+  add.numbers(tower + ".embeddings.position_embedding.weight", {vision.rows(), width});
+  if (clip) add.norm(tower + ".pre_layrnorm", width);  // spelt so in transformers
   for (int layer = 0; layer < vision.layers; ++layer) {
     add.trained(layer < vision.used_layers);
     const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
@@ -107,11 +218,66 @@ void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& 
     add.linear(prefix + "mlp.fc1", width, vision.ffn);
     add.linear(prefix + "mlp.fc2", vision.ffn, width);
   }
-  add.trained(false);
+  add.trained(vision.pooled > 0);
   add.norm(tower + ".post_layernorm", width);
+  add.trained(false);
+  if (vision.pooling_head) {
+    add.numbers(tower + ".head.probe", {1, 1, width});
+    add.numbers(tower + ".head.attention.in_proj_weight", {3 * width, width});
+    add.numbers(tower + ".head.attention.in_proj_bias", {3 * width}, Initial::kZero);
+    add.linear(tower + ".head.attention.out_proj", width, width);
+    add.norm(tower + ".head.layernorm", width);
+    add.linear(tower + ".head.mlp.fc1", width, vision.ffn);
+    add.linear(tower + ".head.mlp.fc2", vision.ffn, width);
+  }
   add.trained(true);
+  if (vision.pooled > 0) {
+    add.numbers(projector + ".mm_input_projection_weight", {width, text_hidden});
+    add.numbers(projector + ".mm_soft_emb_norm.weight", {width}, Initial::kZero);  // a norm with 1 + weight
+    return;
+  }
   add.linear(projector + ".linear_1", width, text_hidden, vision.projector_bias);
   add.linear(projector + ".linear_2", text_hidden, text_hidden, vision.projector_bias);
+}
+
+void lay_out_qwen(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kVisualModule);
+  const std::int64_t width = vision.hidden, joined = width * vision.merge * vision.merge;
+  const bool old = vision.kind == TowerKind::kQwen25;
+  TowerBuilder add(layout.tower_parameters);
+  const Shape patch = {width, VisionSpec::kChannels, vision.frames, vision.patch, vision.patch};
+  add.numbers(tower + ".patch_embed.proj.weight", patch);
+  const auto norm = [&](const std::string& name, std::int64_t size) {
+    old ? add.numbers(name + ".weight", {size}, Initial::kOne) : add.norm(name, size);
+  };
+  if (!old) {
+    add.numbers(tower + ".patch_embed.proj.bias", {width}, Initial::kZero);
+    add.numbers(tower + ".pos_embed.weight", {std::int64_t{vision.table} * vision.table, width});
+  }
+  for (int layer = 0; layer < vision.layers; ++layer) {
+    const auto prefix = fmt::format("{}.blocks.{}.", tower, layer);
+    norm(prefix + "norm1", width);
+    add.linear(prefix + "attn.qkv", width, 3 * width);
+    add.linear(prefix + "attn.proj", width, width);
+    norm(prefix + "norm2", width);
+    if (old) add.linear(prefix + "mlp.gate_proj", width, vision.ffn);
+    add.linear(prefix + (old ? "mlp.up_proj" : "mlp.linear_fc1"), width, vision.ffn);
+    add.linear(prefix + (old ? "mlp.down_proj" : "mlp.linear_fc2"), vision.ffn, width);
+  }
+  const auto merger = [&](const std::string& name, std::int64_t normed) {
+    norm(name + (old ? ".ln_q" : ".norm"), normed);
+    add.linear(name + (old ? ".mlp.0" : ".linear_fc1"), joined, joined);
+    add.linear(name + (old ? ".mlp.2" : ".linear_fc2"), joined, text_hidden);
+  };
+  merger(tower + ".merger", width);
+  for (std::size_t j = 0; j < vision.deep_layers.size(); ++j)
+    merger(fmt::format("{}.deepstack_merger_list.{}", tower, j), joined);
+}
+
+}  // namespace
+
+void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  vision.any_size() ? lay_out_qwen(vision, text_hidden, layout) : lay_out_vit(vision, text_hidden, layout);
 }
 
 }  // namespace automodel::arch

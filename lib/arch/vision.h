@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "arch/shape.h"
 
@@ -13,35 +14,69 @@ namespace automodel::arch {
 
 struct Layout;
 class ConfigReader;
+struct ModelSpec;
 
-/// A ViT over pictures of one size, as transformers' CLIPVisionModel, and LLaVA's projector: two linear layers with a
-/// GELU between. The rows of the projector replace the placeholder tokens of a picture.
+enum class TowerKind : std::uint8_t {
+  kClip,    ///< transformers' CLIPVisionModel; pictures of one size
+  kSiglip,  ///< transformers' SiglipVisionModel: no class token, no norm in front; pictures of one size
+  kQwen25,  ///< Qwen2.5-VL: RMSNorm, gated MLP, most layers attend within windows; pictures of any size
+  kQwen3,   ///< Qwen3-VL and Qwen3.5: LayerNorm, learned positions beside the rotary ones; pictures of any size
+};
+
+/// A ViT and what follows it up to the decoder's width. Its rows replace the placeholder tokens of a picture.
 struct VisionSpec {
+  TowerKind kind = TowerKind::kClip;
   int hidden = 0;
   int ffn = 0;
   int layers = 0;
   int heads = 0;
-  int image = 0;  ///< side of a picture in pixels
   int patch = 0;  ///< side of a patch in pixels
   double eps = 1e-5;
-  int used_layers = 0;     ///< the first so many layers run; those behind them are stored, but never used
-  bool class_row = false;  ///< the class token's row is passed on too
-  bool projector_bias = true;
   int image_token = 0;  ///< id of the placeholder
 
+  // CLIP and SigLIP
+  int image = 0;              ///< side of a picture in pixels
+  int used_layers = 0;        ///< the first so many layers run; those behind them are stored, but never used
+  bool drops_first = false;   ///< the first row, CLIP's class token, is not passed on
+  bool pooling_head = false;  ///< SigLIP: a head that is stored, but never used
+  /// Gemma 3's projector: rows are normed by the tower, their means over squares are projected, so many to a side. 0:
+  /// LLaVA's, two linear layers with a GELU between.
+  int pooled = 0;
+  bool projector_bias = true;  ///< LLaVA
+  bool both_ways = false;      ///< Gemma 3: a picture's tokens in the decoder see each other, also later ones
+  std::int32_t begin_token = -1, end_token = -1;  ///< Gemma 3: around a picture's placeholders
+
+  // Qwen
+  int merge = 1;                       ///< merge x merge patches become one row of the decoder
+  int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
+  int table = 0;                       ///< Qwen3: side of the table of learned positions
+  int window = 0;                      ///< Qwen2.5: side of a window in rows of the decoder
+  std::vector<int> whole_layers = {};  ///< Qwen2.5: layers that attend over the whole picture
+  std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
+
   static constexpr int kChannels = 3;
+  bool any_size() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
+  /// Of one size: patches, rows of the tower, and placeholder tokens of a picture.
   int patches() const { return (image / patch) * (image / patch); }
-  /// Placeholder tokens of a picture.
-  int tokens() const { return patches() + (class_row ? 1 : 0); }
+  int rows() const { return patches() + (kind == TowerKind::kClip ? 1 : 0); }
+  int tokens() const { return pooled > 0 ? pooled * pooled : rows() - (drops_first ? 1 : 0); }
   bool operator==(const VisionSpec&) const = default;
 };
 
-/// Names of its modules in memory.
-inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector";
+/// A picture in patches.
+struct PatchGrid {
+  int rows = 0, columns = 0;
+  std::int64_t patches() const { return std::int64_t{rows} * columns; }
+  bool operator==(const PatchGrid&) const = default;
+};
+
+/// Names of its modules in memory: CLIP's tower and projector, and Qwen's tower, which ends in the decoder's width.
+inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector",
+                                  kVisualModule = "model.visual";
 
 /// What a multimodal config.json says of its tower, if models like it are trained; otherwise empty, and `why` says what
-/// stands against it. Problems of single keys go to the readers.
-std::optional<VisionSpec> read_vision(ConfigReader& config, std::string& why);
+/// stands against it. Problems of single keys go to the readers. `decoder`: the text part, already read.
+std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& decoder, std::string& why);
 
 /// Adds the tower's and the projector's parameters (Layout::tower_parameters); `text_hidden`: width of the decoder.
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout);

@@ -1,6 +1,7 @@
 // `processor:` how pictures become pixels, with the keys of NeMo AutoModel's recipes for vision-language models.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -20,10 +21,12 @@ struct ProcessorConfig {
                             Ignored{"rows are padded on the right; padding is masked, and positions are relative"}};
   Field<Value> trust_remote_code{"trust_remote_code", nullptr, "Python from the model's folder.",
                                  Ignored{"no Python is run"}};
-  Field<Value> min_pixels{"min_pixels", nullptr, "Least size of a picture.",
-                          Unsupported{"only pictures of one size are supported"}};
-  Field<Value> max_pixels{"max_pixels", nullptr, "Largest size of a picture.",
-                          Unsupported{"only pictures of one size are supported"}};
+  Field<std::optional<std::int64_t>> min_pixels{
+      "min_pixels", std::nullopt, "Least number of pixels of a resized picture, for models that take any size.",
+      at_least<std::int64_t{1}>};
+  Field<std::optional<std::int64_t>> max_pixels{
+      "max_pixels", std::nullopt, "Largest number of pixels of a resized picture, for models that take any size.",
+      at_least<std::int64_t{1}>};
 };
 
 }  // namespace automodel::config

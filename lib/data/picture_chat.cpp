@@ -20,10 +20,12 @@ ordered_json turn(const char* role, const char* text) {
   return {{"role", role}, {"content", ordered_json::array({{{"type", "text"}, {"text", text}}})}};
 }
 
+constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
+
 /// Before a picture is decoded or a token made: a row may name the same picture any number of times.
-void require_room(const ordered_json& messages, int per_picture, const RowLengths& lengths) {
-  constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
+void require_room(const ordered_json& messages, const pictures::PictureTokens& tokens, const RowLengths& lengths) {
   const auto most = std::min(kMostTokens, lengths.limit.value_or(kMostTokens));
+  const int per_picture = std::max(tokens.per_picture, 1);
   std::int64_t pictures = 0;
   for (const auto& message : messages)
     pictures += std::count_if(message["content"].begin(), message["content"].end(),
@@ -40,6 +42,8 @@ class RowPixels {
 
   /// Throws PictureError if the row cannot have this picture, too.
   void add(pictures::Size size) {
+    if (processor_)
+      if (const auto why = processor_->refusal(size); !why.empty()) throw pictures::PictureError(why);
     const auto resized = processor_ ? processor_->resized(size) : size;
     if (area(resized) > pictures::kMostPixels)
       throw pictures::PictureError(fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all",
@@ -123,14 +127,36 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
 
 /// Tokenised as transformers' processors do: with special tokens, unless the template has begun with the BOS itself.
 std::vector<std::int32_t> PictureChat::ids_of(const ordered_json& messages, const ordered_json& tools) const {
-  const auto text = chat_->render(messages, tools);
+  auto text = chat_->render(messages, tools);
+  if (tokens_.begin >= 0) text = with_pictures_apart(text);
   const auto bos = tokenizer_->roles().find("bos_token");
   const bool begun = bos != tokenizer_->roles().end() && !bos->second.empty() && text.starts_with(bos->second);
   return tokenizer_->encode(text, {.special = !begun}).ids;
 }
 
+std::string PictureChat::with_pictures_apart(const std::string& text) const {
+  const auto& tokenizer = tokenizer_->folder();
+  const auto begin = tokenizer.token(tokens_.begin);
+  const auto whole =
+      fmt::format("\n\n{}{}{}\n\n", begin, tokenizer.token(tokens_.placeholder), tokenizer.token(tokens_.end));
+  std::string out;
+  for (std::size_t at = 0; !begin.empty();) {
+    const auto found = text.find(begin, at);
+    out += text.substr(at, found - at);
+    if (found == std::string::npos) return out;
+    out += whole;
+    at = found + begin.size();
+  }
+  return text;
+}
+
 std::optional<AnswerMarks> PictureChat::find_marks() const {
   constexpr const char* kSentinel = "XSENTINELMARKERX";
+  if (!tokens_.answer.empty()) {
+    const auto stop = tokenizer_->encode(tokens_.stop, {.special = false}).ids;
+    auto marker = tokenizer_->encode(tokens_.answer, {.special = false}).ids;
+    if (stop.size() == 1 && !marker.empty()) return AnswerMarks{std::move(marker), stop.front()};
+  }
   auto messages = ordered_json::array({turn("user", "u")});
   const auto question = ids_of(messages, {}).size();
   messages.push_back(turn("assistant", kSentinel));
@@ -146,7 +172,7 @@ std::optional<AnswerMarks> PictureChat::find_marks() const {
 BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const fs::path& folder,
                             const RowLengths& lengths) const {
   BuiltRow out;
-  require_room(messages, tokens_.per_picture, lengths);
+  require_room(messages, tokens_, lengths);
   out.pictures = files_of(messages, folder, tokens_.processor);
   const auto text = ids_of(messages, tools);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
@@ -154,8 +180,16 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
     throw RowRefused(fmt::format("the text has {} placeholder{} for {} picture{}", placeholders,
                                  placeholders == 1 ? "" : "s", out.pictures.size(),
                                  out.pictures.size() == 1 ? "" : "s"));
+  std::int64_t wanted = 0;
+  for (const auto& picture : out.pictures) wanted += tokens_.count(picture.size);
+  if (wanted > lengths.limit.value_or(kMostTokens))
+    throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have",
+                                 lengths.limit.value_or(kMostTokens)));
   std::vector<std::int32_t> ids;
-  for (const auto id : text) ids.insert(ids.end(), id == tokens_.placeholder ? tokens_.per_picture : 1, id);
+  auto picture = out.pictures.begin();
+  for (const auto id : text)
+    ids.insert(ids.end(), id == tokens_.placeholder ? static_cast<std::size_t>(tokens_.count((picture++)->size)) : 1,
+               id);
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {
     const auto end = ids.begin() + *lengths.limit;
     if (std::find(end, ids.end(), tokens_.placeholder) != ids.end())

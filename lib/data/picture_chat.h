@@ -43,6 +43,8 @@ class PictureChat {
  private:
   std::vector<std::int32_t> ids_of(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
   std::optional<AnswerMarks> find_marks() const;
+  /// Each PictureTokens::begin as Gemma 3's processor writes it.
+  std::string with_pictures_apart(const std::string& text) const;
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;

@@ -16,11 +16,18 @@ namespace {
 
 using arch::Part;
 
+/// The rotation of a microbatch's tokens.
+PlacedAngles angles_of(RopeTable& table, const Microbatch& microbatch) {
+  if (microbatch.placed) return *microbatch.placed;
+  const auto angles = table.angles(microbatch.reach());
+  return {angles.cos, angles.sin, microbatch.positions};
+}
+
 /// Rotates the first table.width() elements of every head.
 at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
-  const auto angles = table.angles(microbatch.reach());
+  const auto angles = angles_of(table, microbatch);
   const auto rotate = [&](const at::Tensor& part) {
-    return ops::rope(part, angles.cos, angles.sin, microbatch.positions, table.interleaved());
+    return ops::rope(part, angles.cos, angles.sin, angles.places, table.interleaved());
   };
   if (table.width() == x.size(-1)) return rotate(x);
   const auto parts = ops::split(x, {table.width(), x.size(-1) - table.width()});
@@ -68,6 +75,11 @@ class Attention : public Block {
     auto options = options_;
     options.segments = microbatch.segments;
     options.documents = microbatch.documents;
+    if (microbatch.masks) {
+      options.chosen = options.window > 0 ? microbatch.masks->window : microbatch.masks->whole;
+      options.window = 0;
+      options.causal = false;
+    }
     return context_.seams.tensor->row(mix(qkv, microbatch, options), drawn(output_, microbatch));
   }
 
@@ -84,7 +96,7 @@ class Attention : public Block {
     const bool plain =
         blocks_ && !spec_.attention_gate && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
     if (alone && plain && table_ != nullptr && table_->width() == width) {
-      const auto angles = table_->angles(microbatch.reach());
+      const auto angles = angles_of(*table_, microbatch);
       return ops::rope_attention(qkv,
                                  {.heads = heads_,
                                   .groups = groups_,
@@ -92,7 +104,7 @@ class Attention : public Block {
                                   .cos = angles.cos,
                                   .sin = angles.sin,
                                   .interleaved = table_->interleaved(),
-                                  .positions = microbatch.positions},
+                                  .positions = angles.places},
                                  options);
     }
     const auto heads = apart(qkv);

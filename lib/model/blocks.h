@@ -16,6 +16,7 @@
 #include "model/router_loads.h"
 #include "model/router_statistics.h"
 #include "model/seams.h"
+#include "model/vision_tower.h"
 #include "model/weights.h"
 #include "ops/documents.h"
 #include "ops/kernels/kernels.h"
@@ -23,6 +24,11 @@
 namespace automodel::model {
 
 struct TokenChoices;
+
+/// Which keys a query sees: earlier ones, within the window, and the others of its picture.
+struct PictureMasks {
+  at::Tensor whole, window;
+};
 
 /// One microbatch as a stage sees it: int64 tensors [batch, tokens], this rank's part of the sequence.
 struct Microbatch {
@@ -35,8 +41,16 @@ struct Microbatch {
   std::int64_t length = 0;        ///< tokens of the whole sequence
   std::int64_t extent = 0;        ///< one past the largest position of any token of the microbatch; 0: `length`
   std::int64_t label_tokens = 0;  ///< label tokens in the whole sequences
-  /// Pixel values of the pictures [pictures, 3, height, width], in the order of their placeholders; undefined: none.
-  at::Tensor pixels = {};
+  PictureValues pictures = {};    ///< on the first stage
+  /// M-RoPE, where there are pictures: place of each token by time, row and column [3, batch, tokens]; else undefined.
+  at::Tensor axes = {};
+  /// Where a picture's tokens see each other (Gemma 3): number of each token's picture, 0 for text [batch, tokens];
+  /// else undefined.
+  at::Tensor pictures_at = {};
+  /// What each query sees then, bool [batch, tokens, tokens], in layers with a window and without; set by the stage.
+  std::shared_ptr<const PictureMasks> masks = {};
+  /// The rotation that follows from them, of a stage's table; set by the stage.
+  std::shared_ptr<const PlacedAngles> placed = {};
   at::Tensor real = {};                             ///< bool, false for padding; undefined: no padding
   std::shared_ptr<RouterStatistics> routers = {};   ///< null where there is no auxiliary loss
   std::shared_ptr<RouterLoads> loads = {};          ///< null if router biases are not updated

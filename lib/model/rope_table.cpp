@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
@@ -135,6 +136,28 @@ RopeTable::Angles RopeTable::angles(std::int64_t length) {
     }
   entry = {cos.to(type_).to(device_), sin.to(type_).to(device_)};
   return entry;
+}
+
+PlacedAngles RopeTable::placed(const at::Tensor& axes, std::int64_t length) {
+  const ops::NoGraph guard;
+  const auto table = angles(length);
+  const int half = rope_.rotary_dim / 2;
+  auto axis_of = at::empty({half}, at::kLong);
+  auto* axis = axis_of.mutable_data_ptr<std::int64_t>();
+  for (int i = 0; i < half; ++i) {
+    const auto& [time, row, column] = rope_.sections;
+    if (rope_.sections_alternate)  // time takes what rows and columns leave
+      axis[i] = i % 3 == 1 && i < 3 * row ? 1 : i % 3 == 2 && i < 3 * column ? 2 : 0;
+    else
+      axis[i] = i < time ? 0 : i < time + row ? 1 : 2;
+  }
+  const auto tokens = axes.size(1) * axes.size(2);
+  const auto chosen = axis_of.to(device_).view({1, 1, half}).expand({1, tokens, half});
+  const auto gathered = [&](const at::Tensor& values) {
+    return values.index_select(0, axes.flatten()).view({3, tokens, half}).gather(0, chosen).squeeze(0).contiguous();
+  };
+  return {gathered(table.cos), gathered(table.sin),
+          at::arange(tokens, axes.options()).view({axes.size(1), axes.size(2)})};
 }
 
 at::Tensor grown(const at::Tensor& q, const arch::ModelSpec& spec, const at::Tensor& positions) {

@@ -24,6 +24,12 @@ Frequencies frequencies(const arch::Rope& rope, int max_positions, std::int64_t 
 /// Equivalence class of a sequence length: lengths of one class have the same frequencies.
 std::int64_t length_class(const arch::Rope& rope, int max_positions, std::int64_t length);
 
+/// A rotation that differs from token to token: rows of cosines and sines [batch * tokens, rotary_dim/2], and the row
+/// of each token [batch, tokens].
+struct PlacedAngles {
+  at::Tensor cos, sin, places;
+};
+
 /// Tables [positions, rotary_dim/2], computed once per class of lengths.
 class RopeTable {
  public:
@@ -33,6 +39,9 @@ class RopeTable {
   };
   /// Tables that cover at least positions 0 .. length - 1.
   Angles angles(std::int64_t length);
+  /// M-RoPE (Qwen2-VL, Wang et al. 2024): each frequency rotates by one of a token's places, by the sections of
+  /// arch::Rope. `axes` int64 [3, batch, tokens], all below `length`.
+  PlacedAngles placed(const at::Tensor& axes, std::int64_t length);
   int width() const { return rope_.rotary_dim; }
   bool interleaved() const { return rope_.interleaved; }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
@@ -51,6 +52,18 @@ ops::QuantizedPart part_of(const Slice& slice, const std::vector<std::int64_t>& 
   for (const auto& [first, last] : slice.ranges)
     out.ranges.emplace_back(rows ? first * full[1] : first, rows ? last * full[1] : last);
   return out;
+}
+
+/// Source: create_causal_mask_mapping of Gemma 3 in transformers 5.23. The window limits looking back within a picture
+/// too, but not ahead.
+PictureMasks picture_masks(const at::Tensor& pictures_at, std::int64_t window) {
+  const ops::NoGraph guard;
+  const auto keys = at::arange(pictures_at.size(1), pictures_at.options()), queries = keys.unsqueeze(1);
+  const auto together =
+      pictures_at.unsqueeze(2).eq(pictures_at.unsqueeze(1)).logical_and(pictures_at.unsqueeze(2).ne(0));
+  const auto whole = keys.le(queries).unsqueeze(0).logical_or(together);
+  if (window <= 0) return {whole, {}};
+  return {whole, whole.logical_and(keys.gt(queries - window).unsqueeze(0))};
 }
 
 double rounded_to(double value, at::ScalarType type) {
@@ -155,7 +168,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
                              sliding_rope_ ? sliding_rope_.get() : rope_.get(),
                              options_.adapters};
   for (const int layer : modules_.layers) layers_.push_back(std::make_unique<Layer>(context, layer));
-  if (spec_.vision && modules_.embeddings) vision_ = std::make_unique<const VisionTower>(*spec_.vision, weights_);
+  if (spec_.vision && modules_.embeddings) vision_ = make_vision_tower(*spec_.vision, weights_);
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
@@ -239,28 +252,38 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
 
-at::Tensor StageModel::embedded(const Microbatch& microbatch, const at::Tensor& in) {
+std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const at::Tensor& in) {
   auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
   // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
   if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
   if (spec_.embedding_scale != 1)
     x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
-  if (vision_ && microbatch.pixels.defined()) {
-    const auto places = microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1);
-    const auto rows = vision_->forward(microbatch.pixels.to(options_.type), in).to(x.scalar_type());
-    AUTOMODEL_CHECK(rows.size(0) == places.size(0), "a picture has as many placeholders as the tower gives rows");
-    x = x.flatten(0, 1).index_copy(0, places, rows).view(x.sizes());
+  std::vector<at::Tensor> out = {x};
+  if (vision_ && microbatch.pictures.pixels.defined()) {
+    auto values = microbatch.pictures;
+    values.pixels = values.pixels.to(options_.type);
+    auto pictures = vision_->forward(values, in);
+    const auto places = placeholders(microbatch);
+    AUTOMODEL_CHECK(pictures.rows.size(0) == places.size(0),
+                    "a picture has as many placeholders as the tower gives rows");
+    out[0] = x.flatten(0, 1).index_copy(0, places, pictures.rows.to(x.scalar_type())).view(x.sizes());
+    for (auto& rows : pictures.deep) out.push_back(rows.to(x.scalar_type()));
   }
-  if (positions_ == nullptr) return x;
+  if (positions_ == nullptr) return out;
   const auto rows = microbatch.positions + spec_.first_position_row;
-  return x + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in);
+  out[0] = out[0] + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in);
+  return out;
+}
+
+at::Tensor StageModel::placeholders(const Microbatch& microbatch) const {
+  return microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1);
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
-    return std::vector<at::Tensor>{embedded(microbatch, in[0])};
+    return embedded(microbatch, in[0]);
   };
   // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
   // picture: other ranks may have some.
@@ -272,7 +295,8 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   nested(positions_unit_);
   if (vision_)
     for (const int unit : vision_->units()) nested(unit);
-  return {observed(embedding_unit_, {anchor_}, part)[0], {}};
+  auto out = observed(embedding_unit_, {anchor_}, part);
+  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}};
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
@@ -298,6 +322,14 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
   const int offloaded = pass ? options_.execution.activations.offloading->layers : 0;
   int group = 0;  // number of the next offloaded layer
+  const auto places = stream.deep.empty() ? at::Tensor() : placeholders(microbatch);
+  // A tower's rows join the residual stream behind the layers that they are meant for (DeepStack, Meng et al. 2024).
+  const auto joined = [&](const std::vector<at::Tensor>& out, int layer) {
+    auto x = out[0];
+    if (layer < std::ssize(stream.deep))
+      x = x.flatten(0, 1).index_add(0, places, stream.deep[static_cast<std::size_t>(layer)]).view(x.sizes());
+    return Stream{.x = x, .delta = out[1], .deep = std::move(stream.deep)};
+  };
   for (const auto& layer : layers_) {
     if (!pass || layer->index >= offloaded) {
       auto out = run_layer(*layer, stream, microbatch, options);
@@ -306,7 +338,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
         out = ops::tap(out, [pass] { pass->announce(); });
         pass.reset();
       }
-      stream = {out[0], out[1]};
+      stream = joined(out, layer->index);
       continue;
     }
     auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
@@ -317,7 +349,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
     pass->end_group();
     out = ops::tap(out, [pass, group] { pass->need(group); });
     ++group;
-    stream = {out[0], out[1]};
+    stream = joined(out, layer->index);
   }
   if (pass) pass->finish_forward();
   return stream;
@@ -454,6 +486,11 @@ void StageModel::sum_statistics(RouterStatistics& routers) {
 
 Microbatch StageModel::prepared(Microbatch microbatch) const {
   if (spec_.index) microbatch.choices = std::make_shared<TokenChoices>();
+  if (microbatch.pictures_at.defined() && spec_.vision && spec_.vision->both_ways)
+    microbatch.masks =
+        std::make_shared<const PictureMasks>(picture_masks(microbatch.pictures_at, spec_.sliding_window));
+  if (microbatch.axes.defined() && rope_)
+    microbatch.placed = std::make_shared<const PlacedAngles>(rope_->placed(microbatch.axes, microbatch.reach()));
   return microbatch;
 }
 

@@ -111,10 +111,14 @@ class StageModel {
   /// The residual stream, in two summands: the sum so far, and the last block's output, which the next norm adds to it.
   struct Stream {
     at::Tensor x, delta;
+    std::vector<at::Tensor> deep = {};  ///< PictureRows::deep; empty without pictures
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
-  /// Embeddings of token and position, and of pictures in their places. `in`: the anchor.
-  at::Tensor embedded(const Microbatch& microbatch, const at::Tensor& in);
+  /// Embeddings of token and position, and of pictures in their places; behind them PictureRows::deep. `in`: the
+  /// anchor.
+  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& in);
+  /// Places of the pictures' placeholders in the flattened tokens.
+  at::Tensor placeholders(const Microbatch& microbatch) const;
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);

@@ -1,6 +1,7 @@
-// The vision tower and the projector: from pixels to the rows that replace a picture's placeholder tokens.
+// Vision towers: from pixels to the rows that replace a picture's placeholder tokens.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,39 +13,58 @@
 
 namespace automodel::model {
 
+/// The pictures of a microbatch, in the order of their placeholders.
+struct PictureValues {
+  /// Pictures of one size: [pictures, 3, height, width]. Of any size: [patches of all pictures, 3 * patch * patch], in
+  /// blocks of merge x merge patches, block by block. Undefined: no picture.
+  at::Tensor pixels = {};
+  std::vector<arch::PatchGrid> grids = {};  ///< of any size: each picture's
+};
+
+/// What a tower adds to the decoder.
+struct PictureRows {
+  at::Tensor rows;                    ///< [placeholders, width of the decoder], in their order
+  std::vector<at::Tensor> deep = {};  ///< the same shape, the j-th to be added behind decoder layer j
+};
+
 class VisionTower {
  public:
-  /// `weights` must outlive the tower.
-  VisionTower(const arch::VisionSpec& spec, const Weights& weights);
+  virtual ~VisionTower() = default;
+  VisionTower(const VisionTower&) = delete;
+  VisionTower& operator=(const VisionTower&) = delete;
 
   /// Units of the weights, innermost last.
   const std::vector<int>& units() const { return units_; }
-  /// pixels [pictures, 3, side, side]. Returns [pictures * tokens, width of the decoder]. `anchor` (ops/graph.h) makes
-  /// the result part of the graph; what is frozen up to the first trained weight is not recorded.
-  at::Tensor forward(const at::Tensor& pixels, const at::Tensor& anchor) const;
+  /// `anchor` (ops/graph.h) makes the result part of the graph; what is frozen up to the first trained weight is not
+  /// recorded.
+  virtual PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
+  /// Numbers that the decoder gets from a tower besides the rows: PictureRows::deep has so many.
+  virtual std::size_t deep_count() const { return 0; }
+
+ protected:
+  /// `weights` must outlive the tower.
+  explicit VisionTower(const Weights& weights);
+
+  struct Norm {
+    ops::Parameter* weight = nullptr;
+    ops::Parameter* bias = nullptr;  ///< null: RMSNorm
+  };
+  ops::Parameter* named(const std::string& name) const;
+  Norm norm(const std::string& name) const;
+  /// One matmul with the weights of these modules, and their biases.
+  ops::Linear linear(const std::vector<std::string>& names) const;
+  /// Whether a weight of the module is trained.
+  bool trained(std::string_view module) const;
 
  private:
-  struct Norm {
-    ops::Parameter *weight, *bias;
-  };
-  struct Layer {
-    Norm before_attention, before_mlp;
-    ops::Linear qkv, out, up, down;
-  };
-  /// [pictures, patches + 1, width]: the rows of the class token first.
-  at::Tensor embed(const at::Tensor& pixels, const at::Tensor& anchor) const;
-  at::Tensor encode(const at::Tensor& pixels, const at::Tensor& anchor) const;
-  at::Tensor project(const at::Tensor& x) const;
-  /// Attention of a picture's rows to each other.
-  at::Tensor attend(const Layer& layer, const at::Tensor& y) const;
-
-  arch::VisionSpec spec_;
+  const Weights& weights_;
   std::vector<int> units_ = {};
-  ops::Parameter *class_row_, *patches_, *positions_;
-  Norm first_norm_;
-  std::vector<Layer> layers_ = {};
-  ops::Linear first_, second_;  ///< of the projector
-  bool tower_trained_ = false, projector_trained_ = false;
 };
+
+/// CLIP and SigLIP, with LLaVA's or Gemma 3's projector.
+std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// Qwen2.5-VL, Qwen3-VL, Qwen3.5.
+std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
 
 }  // namespace automodel::model

@@ -1,6 +1,7 @@
 #include "pictures/processor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <system_error>
 
@@ -67,6 +68,19 @@ class Settings {
       throw Refused{fmt::format("'{}' is not a number of pixels up to {}", key, kMostSide)};
     return value->get<int>();
   }
+  std::int64_t count(const char* key, std::int64_t otherwise) const {
+    const auto* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_number_integer() || *value < 1 || *value > (std::int64_t{1} << 40))
+      throw Refused{fmt::format("'{}' is not a number above 0", key)};
+    return value->get<std::int64_t>();
+  }
+  /// An object below `key`; empty if there is none.
+  Settings child(const char* key) const {
+    static const Json kNone = Json::object();
+    const auto* value = find(key);
+    return Settings(value != nullptr && value->is_object() ? *value : kNone);
+  }
   std::optional<Size> size(const char* key) const {
     const auto width = side(key, "width"), height = side(key, "height");
     return width && height ? std::optional<Size>({*width, *height}) : std::nullopt;
@@ -80,15 +94,35 @@ class Settings {
   const Json& json_;
 };
 
+/// Sizes of Qwen2VLImageProcessor; min_pixels and max_pixels win over `size`.
+PatchSettings patches_of(const Settings& settings) {
+  PatchSettings out;
+  const auto side = [&](const char* key, int otherwise) { return static_cast<int>(settings.count(key, otherwise)); };
+  out.patch = side("patch_size", out.patch);
+  out.merge = side("merge_size", out.merge);
+  out.frames = side("temporal_patch_size", out.frames);
+  const auto size = settings.child("size");
+  out.least = settings.count("min_pixels", size.count("shortest_edge", out.least));
+  out.most = settings.count("max_pixels", size.count("longest_edge", out.most));
+  if (out.patch > kMostSide || out.merge > kMostSide || out.side() > kMostSide)
+    throw Refused{fmt::format("its patches have more than {} pixels", kMostSide)};
+  if (out.least > out.most) throw Refused{"its least number of pixels is above its largest"};
+  return out;
+}
+
 Processor processor_of(const Settings& settings) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
-  const bool clip = type.starts_with("CLIP");
-  if (!clip && !type.starts_with("Siglip"))
-    throw Refused{fmt::format("it is for a {}; CLIPImageProcessor and SiglipImageProcessor are supported",
+  const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL");
+  if (!clip && !qwen && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
+    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and Qwen2-VL have supported ones",
                               type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
+  if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
   Processor out;
-  if (settings.flag("do_resize", true)) {
+  out.resize = settings.flag("do_resize", true);
+  if (qwen) {
+    out.patches = patches_of(settings);
+  } else if (out.resize) {
     // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
     const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
     const auto both = settings.has("size") ? settings.size("size") : Size{kUsualSide, kUsualSide};
@@ -98,19 +132,19 @@ Processor processor_of(const Settings& settings) {
       out.exact = both;
     if (!out.exact && !out.shortest_edge) throw Refused{"'size' has neither a shortest_edge nor height and width"};
   }
-  if (settings.flag("do_center_crop", clip)) {
+  if (!qwen && settings.flag("do_center_crop", clip)) {
     out.crop = settings.size("crop_size");
     if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
   }
-  const auto resample = settings.number("resample", 3);
+  const auto resample = settings.number("resample", type.starts_with("Gemma3") ? 2 : 3);
   if (resample != 2 && resample != 3) throw Refused{fmt::format("resample {} is neither 2 nor 3", resample)};
   out.resampling = resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
   if (settings.flag("do_rescale", true)) out.rescale = settings.number("rescale_factor", 1.0 / 255);
   out.normalize = settings.flag("do_normalize", true);
   constexpr std::array kHalf = {0.5, 0.5, 0.5};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  out.mean = settings.colours("image_mean", clip ? kMean : kHalf);
-  out.deviation = settings.colours("image_std", clip ? kDeviation : kHalf);
+  out.mean = settings.colours("image_mean", clip || qwen ? kMean : kHalf);
+  out.deviation = settings.colours("image_std", clip || qwen ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
     throw Refused{"'image_std' is not above 0"};
   return out;
@@ -118,7 +152,50 @@ Processor processor_of(const Settings& settings) {
 
 }  // namespace
 
+namespace {
+
+/// Source: smart_resize of Qwen2-VL in transformers 5.23, which rounds halves to even.
+Size by_patches(Size from, const PatchSettings& settings) {
+  const double width = from.width, height = from.height, side = settings.side();
+  const auto even = [](double value) { return std::nearbyint(value); };
+  double w = even(width / side) * side, h = even(height / side) * side;
+  if (h * w > static_cast<double>(settings.most)) {
+    const double beta = std::sqrt(height * width / static_cast<double>(settings.most));
+    h = std::max(side, std::floor(height / beta / side) * side);
+    w = std::max(side, std::floor(width / beta / side) * side);
+  } else if (h * w < static_cast<double>(settings.least)) {
+    const double beta = std::sqrt(static_cast<double>(settings.least) / (height * width));
+    h = std::ceil(height * beta / side) * side;
+    w = std::ceil(width * beta / side) * side;
+  }
+  const auto whole = [](double value) { return static_cast<int>(std::min(value, 1e9)); };
+  return {whole(w), whole(h)};
+}
+
+}  // namespace
+
+std::string Processor::refusal(Size from) const {
+  if (!patches) return "";
+  constexpr int kMostRatio = 200;
+  const int longer = std::max(from.width, from.height), shorter = std::min(from.width, from.height);
+  if (longer > std::int64_t{kMostRatio} * shorter)
+    return fmt::format("one side of its {} x {} pixels is more than {} times the other", from.width, from.height,
+                       kMostRatio);
+  const auto [width, height] = resized(from);
+  if (width % patches->side() != 0 || height % patches->side() != 0 || width < 1 || height < 1)
+    return fmt::format("it is {} x {} pixels, and without resizing both sides must be multiples of {}", width, height,
+                       patches->side());
+  return "";
+}
+
+int PictureTokens::count(Size size) const {
+  if (per_picture > 0 || !processor || !processor->patches) return per_picture;
+  const auto [width, height] = processor->resized(size);
+  return width / processor->patches->side() * (height / processor->patches->side());
+}
+
 Size Processor::resized(Size from) const {
+  if (patches) return resize ? by_patches(from, *patches) : from;
   if (exact) return *exact;
   if (!shortest_edge) return from;
   const auto longer = [&](int other, int shorter) {
@@ -129,7 +206,7 @@ Size Processor::resized(Size from) const {
 }
 
 std::optional<Size> Processor::result() const {
-  return crop ? crop : exact;
+  return patches ? std::nullopt : crop ? crop : exact;
 }
 
 std::optional<Processor> parse_processor(std::string_view text, std::string& why) {

@@ -32,6 +32,10 @@ class Choosing {
     if (!read()) return std::nullopt;
     auto parameters = arch::parameters(model_.layout);
     for (const auto& parameter : parameters) {
+      if (is_tower_linear(parameter)) {
+        if (is_target(std::string(parameter.module()))) return refuse_tower(std::string(parameter.module()));
+        continue;
+      }
       const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
       if (!expert && !arch::is_linear_weight(parameter)) continue;
       auto module = std::string(parameter.module());
@@ -119,6 +123,19 @@ class Choosing {
     report_.refuse("adapter-target", key_)
         .says("the experts of '{}' cannot have adapters: {}", module, why)
         .hint("name modules outside the experts: target_modules: ['*self_attn*_proj']");
+    return std::nullopt;
+  }
+
+  /// A linear layer of a vision tower, as NeMo AutoModel matches it too; not its table of positions.
+  static bool is_tower_linear(const arch::Parameter& parameter) {
+    return parameter.role == arch::Role::kTower && parameter.shape.rank() == 2 &&
+           !parameter.fqn.ends_with("pos_embed.weight") && !parameter.fqn.ends_with("position_embedding.weight");
+  }
+  std::optional<AdapterPlan> refuse_tower(const std::string& module) {
+    report_.refuse("adapter-target", key_)
+        .says("'{}' is part of the vision tower, which has no adapters", module)
+        .hint(excluding_ ? "exclude_modules: ['*visual*', '*vision_tower*', '*multi_modal_projector*', '*lm_head*']"
+                         : "target_modules: ['*language_model*_proj']");
     return std::nullopt;
   }
 

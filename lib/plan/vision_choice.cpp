@@ -33,12 +33,8 @@ constexpr std::array kObstacles = {
              "context parallelism would divide pictures"},
     Obstacle{[](const Situation& s) { return s.sizes.pp > 1; }, "distributed.pp_size",
              "pipelines do not carry pictures to the first stage"},
-    Obstacle{[](const Situation& s) { return s.sizes.ep > 1; }, "distributed.ep_size",
-             "expert parallelism is for language models"},
     Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",
              "rows with pictures are not packed"},
-    Obstacle{[](const Situation& s) { return s.recipe.peft().has_value(); }, "peft",
-             "adapters are for language models"},
     Obstacle{[](const Situation& s) { return s.spec.classes > 0; }, "model._target_",
              "classifiers are language models"},
     Obstacle{[](const Situation& s) { return s.recipe.teacher_model().has_value(); }, "teacher_model",
@@ -69,6 +65,44 @@ void warn_of_idle(const Recipe& recipe, Located& report) {
   if (recipe.freeze_config()->freeze_language_model()) warn("freeze_config.freeze_language_model");
 }
 
+/// The recipe's limits of a resized picture.
+void set_pixels(const config::LoadedRecipe& recipe, pictures::Processor& processor, Located& report) {
+  const auto& section = recipe.recipe.processor();
+  if (!section || (!section->min_pixels() && !section->max_pixels())) return;
+  if (!processor.patches) {
+    const std::string key = section->min_pixels() ? "processor.min_pixels" : "processor.max_pixels";
+    report.warn("no-effect", key).says("{} has no effect: all pictures are resized to one size", key).hint("remove it");
+    return;
+  }
+  auto& patches = *processor.patches;
+  patches.least = section->min_pixels().value_or(patches.least);
+  patches.most = section->max_pixels().value_or(patches.most);
+  if (patches.least > patches.most)
+    report.refuse("bad-value", section->min_pixels() ? "processor.min_pixels" : "processor.max_pixels")
+        .says("pictures have at least {} pixels and at most {}", patches.least, patches.most)
+        .hint("processor.min_pixels and processor.max_pixels set both");
+}
+
+/// Why a tower cannot take what the processor makes; empty if it can.
+std::string against_tower(const pictures::Processor& processor, const arch::VisionSpec& vision) {
+  if (vision.any_size()) {
+    if (!processor.patches) return "it makes pictures of one size, the tower takes patches";
+    const auto& patches = *processor.patches;
+    if (patches.patch == vision.patch && patches.merge == vision.merge && patches.frames == vision.frames) return "";
+    return fmt::format(
+        "its patches of {} pixels in {} x {} blocks and {} frames are not the tower's: {} pixels, {} x "
+        "{}, {} frames",
+        patches.patch, patches.merge, patches.merge, patches.frames, vision.patch, vision.merge, vision.merge,
+        vision.frames);
+  }
+  const int side = vision.image;
+  const auto size = processor.result();
+  if (size == pictures::Size{side, side}) return "";
+  return size ? fmt::format("it makes pictures of {} x {}, the tower takes {} x {}", size->width, size->height, side,
+                            side)
+              : fmt::format("its pictures differ in size, the tower takes {} x {}", side, side);
+}
+
 }  // namespace
 
 fs::path processor_folder(const config::LoadedRecipe& recipe, const ModelChoice& model) {
@@ -88,23 +122,37 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
         .hint("a folder with preprocessor_config.json; processor.pretrained_model_name_or_path names another one");
   };
   const bool there = !folder.empty() && pictures::has_processor(folder);
-  if (!there && !training && !name) return;
-  if (!there) return refuse(folder.empty() ? "there is no such folder" : "it is not there", "missing-file");
-  std::string why;
-  model.processor = pictures::read_processor(folder, why);
-  if (!model.processor) return refuse(why);
-  const int side = model.spec.vision->image;
-  const auto size = model.processor->result();
-  if (size != pictures::Size{side, side})
-    refuse(size ? fmt::format("it makes pictures of {} x {}, the tower takes {} x {}", size->width, size->height, side,
-                              side)
-                : fmt::format("its pictures differ in size, the tower takes {} x {}", side, side));
+  if (!there && (training || name))
+    return refuse(folder.empty() ? "there is no such folder" : "it is not there", "missing-file");
+  const auto& vision = *model.spec.vision;
+  if (there) {
+    std::string why;
+    model.processor = pictures::read_processor(folder, why);
+    if (!model.processor) return refuse(why);
+  } else if (vision.any_size()) {  // a plan of sizes alone: the processor's defaults
+    model.processor.emplace().patches = {.patch = vision.patch, .merge = vision.merge, .frames = vision.frames};
+  } else {
+    return;
+  }
+  set_pixels(recipe, *model.processor, report);
+  if (const auto why = against_tower(*model.processor, vision); !why.empty()) refuse(why);
 }
 
 std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) {
   const auto& vision = model.spec.vision;
   if (!vision) return std::nullopt;
-  return pictures::PictureTokens{vision->image_token, vision->tokens(), model.processor};
+  pictures::PictureTokens out{.placeholder = vision->image_token, .processor = model.processor};
+  if (!vision->any_size()) {
+    out.per_picture = vision->tokens();
+    out.both_ways = vision->both_ways;
+    out.begin = vision->begin_token;
+    out.end = vision->end_token;
+    return out;
+  }
+  // As NeMo AutoModel for the processors of these models, whatever a template puts in front of an answer.
+  out.answer = "<|im_start|>assistant\n";
+  out.stop = "<|im_end|>";
+  return out;
 }
 
 void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,

@@ -83,6 +83,23 @@ std::string sharing_text(const plan::TrainingPlan& plan) {
   return out;
 }
 
+/// How pictures become tokens; empty for a model without a tower.
+std::string pictures_text(const plan::ModelChoice& model) {
+  const auto& tower = model.spec.vision;
+  if (!tower) return "";
+  if (!tower->any_size())
+    return fmt::format("pictures  {} tower: {} of {} layers, hidden {}; {} x {} pixels, {} tokens each\n",
+                       tower->kind == arch::TowerKind::kClip ? "CLIP" : "SigLIP", tower->used_layers, tower->layers,
+                       tower->hidden, tower->image, tower->image, tower->tokens());
+  auto out = fmt::format("pictures  Qwen ViT: {} layers, hidden {}; any size", tower->layers, tower->hidden);
+  if (!model.processor || !model.processor->patches) return out + "\n";
+  const auto& patches = *model.processor->patches;
+  const auto area = std::int64_t{patches.side()} * patches.side();
+  return out + fmt::format(", {} to {} tokens each, a token for {} x {} pixels\n",
+                           std::max<std::int64_t>(patches.least / area, 1),
+                           std::max<std::int64_t>(patches.most / area, 1), patches.side(), patches.side());
+}
+
 std::string model_text(const plan::TrainingPlan& plan) {
   if (!plan.model)
     return "model     sizes unknown: give --model.config PATH (a config.json, or its folder) to plan stages, memory "
@@ -102,10 +119,7 @@ std::string model_text(const plan::TrainingPlan& plan) {
                          spec.classes > 0       ? fmt::format(", {} classes", spec.classes)
                          : spec.tied_embeddings ? ", tied embeddings"
                                                 : "");
-  if (const auto& tower = spec.vision)
-    out += fmt::format("pictures  CLIP tower: {} of {} layers, hidden {}; {} x {} pixels, {} tokens each\n",
-                       tower->used_layers, tower->layers, tower->hidden, tower->image, tower->image, tower->tokens());
-  return out;
+  return out + pictures_text(*plan.model);
 }
 
 /// How frozen weights are stored, if quantized.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/vision_choice.h"
 #include "train/microbatches.h"
 #include "train/world_sums.h"
 
@@ -22,14 +23,14 @@ std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader,
   pipeline::LossSum losses;
   EvaluationSums sums;
   PartSums parts(runtime.plan());
-  const auto& settings = runtime.plan().model->processor;
+  const auto tokens = plan::picture_tokens(*runtime.plan().model);
   const auto steps = loader.sampler().steps_per_epoch();
   for (std::int64_t step = 0; step < steps; ++step) {
     if (tell) tell(step, steps);
     for (const auto& batch : loader.load(0, step)) {
       if (stops()) return std::nullopt;
       auto microbatches = make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context(),
-                                            settings ? &*settings : nullptr);
+                                            tokens ? &*tokens : nullptr);
       runtime.set_lengths({batch.length});
       parts.ask(microbatches);
       runtime.teach(microbatches);

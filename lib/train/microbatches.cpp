@@ -4,8 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "ops/upload.h"
@@ -21,22 +23,91 @@ at::Tensor tensor_of(const std::vector<T>& values, std::int64_t rows, std::int64
   return ops::uploaded(at::from_blob(const_cast<T*>(values.data()), {rows, length}, options), at::kLong, device);
 }
 
-/// Pixel values of the pictures in rows [first, first + rows); undefined if there are none.
-at::Tensor pixels_of(const data::Batch& batch, std::int64_t first, int rows, const pictures::Processor* processor,
-                     at::Device device) {
-  std::vector<at::Tensor> out;
-  for (auto row = first; row < first + rows && !batch.pictures.empty(); ++row)
-    for (const auto& picture : batch.pictures[static_cast<std::size_t>(row)]) {
-      AUTOMODEL_CHECK(processor != nullptr, "a batch with pictures needs their processor");
-      out.push_back(pixel_values(*picture, *processor));
+/// Rows [first, first + rows) of a batch.
+struct Rows {
+  const data::Batch& batch;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// The pictures of the rows.
+model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& tokens, at::Device device) {
+  AUTOMODEL_CHECK(tokens.processor.has_value(), "a batch with pictures needs their processor");
+  const auto& patches = tokens.processor->patches;
+  model::PictureValues out;
+  std::vector<at::Tensor> all;
+  for (auto row = rows.first; row < rows.first + rows.count; ++row)
+    for (const auto& picture : rows.batch.pictures[static_cast<std::size_t>(row)]) {
+      all.push_back(pixel_values(*picture, *tokens.processor));
+      if (!patches) continue;
+      const auto size = tokens.processor->resized(picture->size);
+      out.grids.push_back({size.height / patches->patch, size.width / patches->patch});
     }
-  return out.empty() ? at::Tensor() : at::stack(out).to(device);
+  if (!all.empty()) out.pixels = (patches ? at::cat(all) : at::stack(all)).to(device);
+  return out;
+}
+
+/// M-RoPE: text goes on by one on all axes; a picture's tokens have the time of its first, and their row and column
+/// behind it; what follows begins behind the largest. Padding is at 0. Source: get_rope_index of Qwen2.5-VL in
+/// transformers 5.23.
+at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, const pictures::PictureTokens& tokens,
+                   at::Device device) {
+  const int merge = tokens.processor->patches->merge;
+  const auto length = rows.batch.length, plane = rows.count * length;
+  auto out = at::zeros({3, rows.count, length}, at::kLong);
+  auto* to = out.mutable_data_ptr<std::int64_t>();
+  auto grid = grids.begin();
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const auto at = static_cast<std::size_t>((rows.first + row) * length);
+    std::int64_t next = 0;
+    for (std::int64_t t = 0; t < length;) {
+      if (rows.batch.segments[at + static_cast<std::size_t>(t)] == 0) {
+        ++t;
+        continue;
+      }
+      const auto place = row * length + t;
+      if (rows.batch.input_ids[at + static_cast<std::size_t>(t)] != tokens.placeholder) {
+        for (int axis = 0; axis < 3; ++axis) to[axis * plane + place] = next;
+        ++next, ++t;
+        continue;
+      }
+      AUTOMODEL_CHECK(grid != grids.end(), "there are as many pictures as runs of placeholders");
+      const std::int64_t height = grid->rows / merge, width = grid->columns / merge;
+      AUTOMODEL_CHECK(t + height * width <= length, "a picture's placeholders are in one row");
+      for (std::int64_t i = 0; i < height * width; ++i) {
+        to[place + i] = next;
+        to[plane + place + i] = next + i / width;
+        to[2 * plane + place + i] = next + i % width;
+      }
+      next += std::max(height, width);
+      t += height * width;
+      ++grid;
+    }
+  }
+  return out.to(device);
+}
+
+/// Numbers of the pictures in the rows' tokens: each run of placeholders is one (transformers' token types).
+at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, at::Device device) {
+  const auto length = rows.batch.length;
+  auto out = at::zeros({rows.count, length}, at::kLong);
+  auto* to = out.mutable_data_ptr<std::int64_t>();
+  std::int64_t number = 0;
+  for (std::int64_t row = 0; row < rows.count; ++row)
+    for (std::int64_t t = 0; t < length; ++t) {
+      const auto from = static_cast<std::size_t>((rows.first + row) * length + t);
+      if (rows.batch.input_ids[from] != placeholder || rows.batch.segments[from] == 0) continue;
+      number += t == 0 || to[row * length + t - 1] == 0 ? 1 : 0;
+      to[row * length + t] = number;
+    }
+  return out.to(device);
 }
 
 }  // namespace
 
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
-                                                 parallel::ContextPlace place, const pictures::Processor* processor) {
+                                                 parallel::ContextPlace place,
+                                                 const pictures::PictureTokens* pictures) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
   const auto own = [&](const std::vector<std::int64_t>& values) {
     return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
@@ -69,8 +140,17 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
          .label_tokens = rows * batch.length - std::count(batch.labels.begin() + first * batch.length,
                                                           batch.labels.begin() + (first + rows) * batch.length,
                                                           data::kIgnoredLabel),
-         .pixels = pixels_of(batch, first, rows, processor, device),
          .real = part(real, first)});
+  if (batch.pictures.empty()) return out;
+  AUTOMODEL_CHECK(pictures != nullptr, "a batch with pictures is for a model that takes them");
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Rows of{batch, static_cast<std::int64_t>(i) * rows, rows};
+    auto& microbatch = out[i];
+    microbatch.pictures = values_of(of, *pictures, device);
+    if (pictures->both_ways && microbatch.pictures.pixels.defined())
+      microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
+    if (!microbatch.pictures.grids.empty()) microbatch.axes = axes_of(of, microbatch.pictures.grids, *pictures, device);
+  }
   return out;
 }
 

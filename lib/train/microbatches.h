@@ -16,10 +16,10 @@
 namespace automodel::train {
 
 /// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
-/// `processor`: of the batch's pictures; null if it has none.
+/// `pictures`: how they stand in rows; null for a model without a tower.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {},
-                                                 const pictures::Processor* processor = nullptr);
+                                                 const pictures::PictureTokens* pictures = nullptr);
 
 /// Sums of what the head finds out about microbatches (model/loss_parts.h); 0 where no head is.
 class PartSums {

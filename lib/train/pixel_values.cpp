@@ -45,6 +45,17 @@ at::Tensor channels(const std::array<double, 3>& values) {
   return at::tensor(values, at::kFloat).view({1, 3, 1, 1});
 }
 
+/// [patches, 3 * patch * patch] of values [1, 3, height, width], in blocks of merge x merge patches. Source:
+/// Qwen2VLImageProcessor, which repeats each row for the frames of a still picture; its towers add up the frames'
+/// weights instead.
+at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& settings) {
+  const std::int64_t patch = settings.patch, merge = settings.merge, side = settings.side();
+  const auto rows = values.size(2) / side, columns = values.size(3) / side;
+  return values.reshape({3, rows, merge, patch, columns, merge, patch})
+      .permute({1, 4, 2, 5, 0, 3, 6})
+      .reshape({rows * columns * merge * merge, 3 * patch * patch});
+}
+
 }  // namespace
 
 at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Processor& processor) {
@@ -53,12 +64,14 @@ at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Proces
   auto bytes = at::from_blob(const_cast<std::uint8_t*>(picture.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
                    .permute({0, 3, 1, 2})
                    .contiguous();
-  if (processor.exact || processor.shortest_edge) bytes = resized(bytes, processor.resized(size), processor.resampling);
+  if (processor.resize) bytes = resized(bytes, processor.resized(size), processor.resampling);
   if (processor.crop) bytes = cropped(bytes, *processor.crop);
   const auto values = bytes.to(at::kFloat);
-  if (!processor.normalize) return (values * processor.rescale).squeeze(0);
   const double factor = 1 / processor.rescale;
-  return ((values - channels(processor.mean) * factor) / (channels(processor.deviation) * factor)).squeeze(0);
+  const auto out = processor.normalize
+                       ? (values - channels(processor.mean) * factor) / (channels(processor.deviation) * factor)
+                       : values * processor.rescale;
+  return processor.patches ? in_patches(out, *processor.patches) : out.squeeze(0);
 }
 
 }  // namespace automodel::train

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/vision_choice.h"
 #include "train/loss_scale.h"
 #include "train/microbatches.h"
 #include "train/stop_signal.h"
@@ -70,8 +71,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
   PartSums parts(runtime_.plan());
   // One run of the pipeline takes the batches of `merged` accumulation steps; the last of an epoch may have fewer.
   const auto merged = static_cast<std::size_t>(runtime_.plan().batch.merged);
-  const auto& settings = runtime_.plan().model->processor;
-  const auto* processor = settings ? &*settings : nullptr;
+  const auto tokens = plan::picture_tokens(*runtime_.plan().model);
   for (std::size_t next = 0; next < batches.size();) {
     const auto end_of_run = std::min(next + merged, batches.size());
     std::vector<model::Microbatch> microbatches;
@@ -79,7 +79,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     std::vector<std::int64_t> lengths;
     for (; next < end_of_run; ++next) {
       const auto& batch = batches[next];
-      auto part = make_microbatches(batch, rows, world.device(), place.context(), processor);
+      auto part = make_microbatches(batch, rows, world.device(), place.context(), tokens ? &*tokens : nullptr);
       if (draws_numbers(runtime_.plan()))
         draw_dropout(part, {.seed = runtime_.plan().weights.seed,
                             .step = step,

@@ -27,9 +27,15 @@ struct Opened {
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
 };
 
+/// How a recorded family's pictures stand in rows.
+struct Family {
+  std::string name = "llava";
+  pictures::PictureTokens tokens = {.placeholder = 396, .per_picture = kTokens};
+};
+
 /// A set of these rows, whose pictures are named from the golden folder. `keys`: more keys of the section.
 Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& rows, const std::string& keys = "",
-                 bool lenient = false, const std::optional<pictures::Processor>& processor = {}) {
+                 bool lenient = false, const Family& family = {}) {
   std::string text;
   for (const auto& row : rows) text += row.dump() + "\n";
   folder.write("rows.jsonl", text);
@@ -39,8 +45,7 @@ Opened open_rows(const test::TemporaryFolder& folder, const std::vector<Json>& r
       "recipe.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   Opened out;
-  DatasetContext context{.pictures = pictures::PictureTokens{396, kTokens, processor},
-                         .model_folder = kFolder + "/llava"};
+  DatasetContext context{.pictures = family.tokens, .model_folder = kFolder + "/" + family.name};
   if (lenient) context.rejected = &out.rejected;
   out.dataset = open_dataset(*loaded.recipe.dataset(), context, out.problems);
   return out;
@@ -70,18 +75,20 @@ Json picture(const std::string& file) {
 std::string refusal(const Json& row, const std::string& keys = "",
                     const std::optional<pictures::Processor>& processor = {}) {
   const test::TemporaryFolder folder;
-  const auto opened = open_rows(folder, {row}, keys, true, processor);
+  Family family;
+  family.tokens.processor = processor;
+  const auto opened = open_rows(folder, {row}, keys, true, family);
   return opened.rejected.empty() ? "" : opened.rejected.front().second.message;
 }
 
-TEST_CASE("rows with pictures have the ids of transformers' processor", "[pictures]") {
+/// Checks a family's recorded conversations; returns how many there are.
+int check_text(const Family& family, const Json& recorded) {
   int checked = 0;
-  const auto recorded = golden();
-  for (const auto& wanted : recorded["text"]) {
-    INFO(wanted["name"]);
+  for (const auto& wanted : recorded) {
+    INFO(family.name << ": " << wanted["name"]);
     const test::TemporaryFolder folder;
     const bool answered = wanted["messages"].back()["role"] == "assistant";
-    const auto opened = open_rows(folder, {{{"conversation", named(wanted["messages"])}}}, "", !answered);
+    const auto opened = open_rows(folder, {{{"conversation", named(wanted["messages"])}}}, "", !answered, family);
     REQUIRE(opened.dataset);
     Sample sample;
     opened.dataset->read(0, sample);
@@ -95,7 +102,53 @@ TEST_CASE("rows with pictures have the ids of transformers' processor", "[pictur
     CHECK(sample.pictures.size() == pictures);
     ++checked;
   }
-  CHECK(checked == 11);
+  return checked;
+}
+
+pictures::Processor processor_of(const std::string& family) {
+  std::string why;
+  const auto out = pictures::read_processor(kFolder + "/" + family, why);
+  INFO(why);
+  REQUIRE(out);
+  return *out;
+}
+
+TEST_CASE("rows with pictures have the ids of transformers' processors", "[pictures]") {
+  const auto recorded = golden();
+  CHECK(check_text({}, recorded["text"]) == 11);
+  const auto& families = recorded["families"];
+  Family gemma{"gemma3", {.placeholder = 403, .per_picture = 16, .both_ways = true, .begin = 7, .end = 8}};
+  CHECK(check_text(gemma, families["gemma3"]["text"]) == 9);
+  for (const std::string name : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
+    const Family qwen{name,
+                      {.placeholder = 328,
+                       .processor = processor_of(name),
+                       .answer = "<|im_start|>assistant\n",
+                       .stop = "<|im_end|>"}};
+    CHECK(check_text(qwen, families[name]["text"]) == 9);
+  }
+}
+
+TEST_CASE("pictures of any size have the tokens that their resized size needs, or are refused", "[pictures]") {
+  const Family qwen{"qwen3_vl", {.placeholder = 328, .processor = processor_of("qwen3_vl")}};
+  const auto& tokens = qwen.tokens;
+  CHECK(tokens.count({32, 32}) == 16);         // 32 x 32 pixels, 8 x 8 a token
+  CHECK(tokens.count({4000, 3000}) == 5 * 3);  // at most 1,280 pixels
+  CHECK(tokens.count({1, 1}) == 2 * 2);        // at least 256
+  CHECK(tokens.processor->refusal({200, 1}).empty());
+  CHECK_THAT(tokens.processor->refusal({201, 1}), Catch::Contains("more than 200 times"));
+  auto fixed = *tokens.processor;
+  fixed.resize = false;
+  CHECK(fixed.refusal({16, 24}).empty());
+  CHECK_THAT(fixed.refusal({16, 20}), Catch::Contains("multiples of 8"));
+  const test::TemporaryFolder folder;
+  const Json wide = {{"messages", question(Json::array({picture(kFolder + "/pictures/very_wide.png")}))}};
+  CHECK(open_rows(folder, {wide}, "", true, qwen).rejected.empty());
+  auto strict = qwen;
+  strict.tokens.processor->resize = false;
+  const auto opened = open_rows(folder, {wide}, "", true, strict);
+  REQUIRE(opened.rejected.size() == 1);
+  CHECK_THAT(opened.rejected.front().second.message, Catch::Contains("cannot be used: it is"));
 }
 
 TEST_CASE("labels are those of NeMo AutoModel's collate function", "[pictures]") {

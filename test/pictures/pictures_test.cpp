@@ -157,7 +157,12 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "not a JSON object"},
            {"{", "not a JSON object"},
-           {R"({"image_processor_type": "Qwen2VLImageProcessor"})", "Qwen2VLImageProcessor"},
+           {R"({"image_processor_type": "PixtralImageProcessor"})", "PixtralImageProcessor"},
+           {R"({"image_processor_type": "Gemma3ImageProcessor", "do_pan_and_scan": true})", "do_pan_and_scan"},
+           {R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 0})", "'patch_size'"},
+           {R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 99999})", "its patches"},
+           {R"({"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 9, "max_pixels": 8})",
+            "above its largest"},
            {"{}", "does not name"},
            {start + R"("size": {"longest_edge": 3}})", "'size'"},
            {start + R"("size": {"shortest_edge": 0}})", "'size'"},

@@ -1,4 +1,5 @@
 // Models with a vision tower: which are trained, with which parameters, what is frozen, and what is refused.
+#include <fstream>
 #include <set>
 
 #include <catch2/catch.hpp>
@@ -26,6 +27,11 @@ std::string config(const std::string& tower = "", const std::string& rest = "") 
                                "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
                                "patch_size": 14)" +
          tower + "}, \"image_token_index\": 32000" + rest + "}";
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 /// Why a model is planned only; "" if it is trained.
@@ -59,6 +65,41 @@ TEST_CASE("LLaVA with CLIP is trained, with the parameters that are published", 
 const std::string kSizes =
     R"("hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 40000)";
 
+const std::string kSections = R"("rope_scaling": {"mrope_section": [2, 1, 1]})";
+/// A tiny Qwen, with more keys of its text part and of its tower.
+std::string qwen(const std::string& kind, const std::string& text, const std::string& tower = "") {
+  return R"({"model_type": ")" + kind + R"(", "image_token_id": 9, "text_config": {"model_type": ")" + kind +
+         R"(_text", )" + kSizes + R"(, "head_dim": 8, )" + text +
+         R"(}, "vision_config": {"hidden_size": 8, "intermediate_size": 8,
+         "depth": 2, "num_heads": 2, "patch_size": 4, "out_hidden_size": 8, "deepstack_visual_indexes": [0],
+         "fullatt_block_indexes": [1], "num_position_embeddings": 16)" +
+         tower + "}}";
+}
+
+TEST_CASE("Qwen's and Gemma's towers are read as published folders and transformers spell them", "[plan][vision]") {
+  for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3"}) {
+    INFO(family);
+    const auto file = golden_folder() + "/vlm/" + family + "/config";
+    const auto read = [&](const std::string& name) {
+      const auto parsed = arch::parse_hf_config(text_of(name), name, {});
+      INFO(to_text(parsed.errors));
+      REQUIRE(parsed.spec);
+      CHECK(parsed.spec->plan_only.empty());
+      // Towers by their sizes (towers.h) and by their parameters have the same number of weights.
+      std::int64_t elements = 0, counted = 0;
+      for (const auto& parameter : arch::parameters(*parsed.spec))
+        if (parameter.role == arch::Role::kTower) elements += parameter.shape.elements();
+      for (const auto& tower : parsed.towers) counted += tower.parameters.value_or(0);
+      CHECK(elements == counted);
+      return *parsed.spec;
+    };
+    const auto spec = read(file + ".json");
+    if (!spec.model_type.starts_with("qwen3_5")) CHECK(read(file + ".published.json") == spec);
+  }
+  CHECK(why_not(qwen("qwen3_vl", kSections)).empty());
+  CHECK(why_not(qwen("qwen2_5_vl", kSections)).empty());
+}
+
 TEST_CASE("other towers and decoders are planned only, with the reason", "[plan][vision]") {
   CHECK(why_not(config()).empty());
   for (
@@ -75,15 +116,26 @@ TEST_CASE("other towers and decoders are planned only, with the reason", "[plan]
                 "vision_config": {"model_type": "clip_vision_model"}})",
            "has no hidden_size"},
           {R"({"model_type": "llava", "text_config": {"model_type": "llama", )" + kSizes + R"(},
-                "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8}})",
-           "siglip_vision_model"},
+                "vision_config": {"model_type": "dinov2", "hidden_size": 8}})",
+           "vision tower is a dinov2"},
           {R"({"model_type": "llava", "text_config": {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 40000, "n_positions": 64}, "vision_config": {
                 "model_type": "clip_vision_model", "hidden_size": 8, "image_size": 8, "intermediate_size": 8,
                 "num_attention_heads": 1, "num_hidden_layers": 2, "patch_size": 4}})",
            "decoder is a gpt2"},
           {R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", )" + kSizes + R"(},
-                "vision_config": {"model_type": "siglip_vision_model"}})",
-           "gemma3"}}) {
+                "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8, "image_size": 12, "intermediate_size": 8,
+                "num_attention_heads": 1, "num_hidden_layers": 2, "patch_size": 4}})",
+           "3 x 3 patches cannot be averaged to 256 tokens"},
+          {R"({"model_type": "mistral3", "text_config": {"model_type": "mistral", )" + kSizes + R"(},
+                "vision_config": {"model_type": "pixtral"}})",
+           "no mistral3 is trained with pictures"},
+          {qwen("qwen3_vl", R"("rope_scaling": {"mrope_section": [1, 1]})"), "no mrope_section"},
+          {qwen("qwen3_vl", kSections, R"(, "out_hidden_size": 16)"), "rows of 16 numbers, the decoder takes 8"},
+          {qwen("qwen3_vl", kSections, R"(, "deepstack_visual_indexes": [0, 9])"), "a layer that the tower lacks"},
+          {qwen("qwen3_vl", kSections, R"(, "num_position_embeddings": 5)"), "not a square"},
+          {qwen("qwen3_vl", kSections, R"(, "in_channels": 1)"), "3 channels"},
+          {qwen("qwen2_5_vl", kSections, R"(, "window_size": 4)"), "smaller than a row"},
+          {qwen("qwen2_5_vl", kSections, R"(, "hidden_act": "gelu")"), "activation is gelu"}}) {
     INFO(text);
     CHECK_THAT(why_not(text), Catch::Contains(reason));
   }
@@ -120,13 +172,43 @@ TEST_CASE("what does not work with pictures is refused where it is set", "[plan]
            {"distributed: {strategy: ddp, pp_size: 2, pipeline: {}}\nstep_scheduler: {local_batch_size: 2}\n", 2,
             "distributed.pp_size"},
            {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
-           {"peft: {dim: 4}\n", 1, "peft"},
            {"fp8: {enabled: true}\n", 1, "fp8"},
            {"optimizer: {_target_: torch.optim.Muon, lr: 0.01}\n", 1, "optimizer"},
            {"generation: {prompts: [a]}\n", 1, "generation"}}) {
     INFO(sections);
     CHECK_THAT(problems_of(recipe(sections), ranks).first, Catch::Contains("unsupported-option " + key));
   }
+}
+
+TEST_CASE("adapters are for the decoder, and a tower's modules must be excluded", "[plan][vision]") {
+  CHECK(problems_of(recipe("peft: {dim: 4, target_modules: ['*language_model*_proj']}\n")).first.empty());
+  CHECK(problems_of(recipe("peft: {dim: 4}\n")).first == "adapter-target peft.target_modules");
+  CHECK(problems_of(recipe("peft: {dim: 4, match_all_linear: true}\n")).first ==
+        "adapter-target peft.match_all_linear");
+  // NeMo AutoModel's recipes; there is no module for the last pattern.
+  const std::string excluded =
+      "peft: {dim: 4, exclude_modules: ['*vision_tower*', '*vision*', '*multi_modal*', '*lm_head*', '*visual*']}\n";
+  CHECK(problems_of(recipe(excluded)).first.empty());
+  CHECK(problems_of(recipe(excluded)).second == "no-effect peft.exclude_modules");
+}
+
+TEST_CASE("limits of a resized picture are those of the recipe, for towers that take any size", "[plan][vision]") {
+  CHECK(problems_of(recipe("processor: {min_pixels: 64}\n")).second == "no-effect processor.min_pixels");
+  const auto any = [&](const std::string& section) {
+    auto text = recipe(section);
+    const auto at = text.find("vlm/llava");
+    return text.replace(at, 9, "vlm/qwen3_vl");
+  };
+  const auto patches = [&](const std::string& section) {
+    return *test::planned(any(section)).model->processor->patches;
+  };
+  CHECK(patches("").least == 256);
+  CHECK(patches("").most == 1280);
+  CHECK(patches("processor: {min_pixels: 512, max_pixels: 4096}\n").least == 512);
+  CHECK(patches("processor: {max_pixels: 4096}\n").most == 4096);
+  CHECK(problems_of(any("processor: {min_pixels: 2000}\n")).first == "bad-value processor.min_pixels");
+  CHECK(problems_of(any(fmt::format("processor: {{pretrained_model_name_or_path: {}}}\n", kModel))).first ==
+        "unsupported-model processor.pretrained_model_name_or_path");
 }
 
 TEST_CASE("a search proposes no mesh that pictures do not allow", "[plan][vision]") {

@@ -1,7 +1,9 @@
-// Training with pictures against transformers 5.23 (test/golden/vlm/llava): pixel values, and ten steps of a tiny LLaVA
-// with a CLIP tower, everything trained or the tower frozen.
+// Training with pictures against transformers 5.23 (test/golden/vlm): pixel values, and ten steps of tiny models with
+// vision towers, everything trained or the tower frozen.
+#include <array>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,15 +11,19 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "golden_folder.h"
+#include "ops/graph.h"
 #include "parity/parity.h"
 #include "pictures/decode.h"
+#include "plan/vision_choice.h"
 #include "rank_suite.h"
 #include "sha256.h"
 #include "train/gather.h"
+#include "train/microbatches.h"
 #include "train/pixel_values.h"
 #include "train/saved_runs.h"
 #include "train/start_point.h"
@@ -57,20 +63,21 @@ data::Sample sample_of(const Json& row) {
 }
 
 /// The rows of a recorded batch that are this rank's.
-data::Batch batch_of(const Json& rows, const comm::World& world) {
+data::Batch batch_of(const Json& rows, const comm::World& world, std::int32_t pad = 397) {
   const auto own = rows.size() / static_cast<std::size_t>(world.size());
   std::vector<data::Sample> samples;
   for (std::size_t i = 0; i < own; ++i)
     samples.push_back(sample_of(rows[static_cast<std::size_t>(world.rank()) * own + i]));
   std::vector<std::int64_t> numbers(own, 0);
-  return data::make_batch(samples, numbers, {.pad_id = 397});
+  return data::make_batch(samples, numbers, {.pad_id = pad});
 }
 
 struct Run {
   std::string name = "adamw";
   std::string sections = "";
   std::string strategy = "ddp";
-  std::string model = kFolder + "/llava";
+  std::string family = "llava";
+  std::string model = kFolder + "/" + family;
 };
 
 std::string recipe_of(const Run& run, int ranks, const test::fs::path& root, bool saves) {
@@ -92,6 +99,9 @@ std::string recipe_of(const Run& run, int ranks, const test::fs::path& root, boo
 
 /// The name in memory, transformers' and ours, of a weight as transformers writes it.
 std::string own_name(const std::string& name) {
+  if (name.starts_with("lm_head") || name.starts_with("model.language_model.") || name.starts_with("model.visual."))
+    return name;
+  if (name.starts_with("model.")) return "model.language_model." + name.substr(6);
   const std::string decoder = "language_model.";
   if (name.starts_with(decoder + "lm_head")) return name.substr(decoder.size());
   if (name.starts_with(decoder + "model.")) return "model." + decoder + name.substr(decoder.size() + 6);
@@ -110,6 +120,11 @@ class Session {
         trainer_(runtime_, start_.rates) {}
   train::Runtime& runtime() { return runtime_; }
   train::Trainer& trainer() { return trainer_; }
+  /// The data set's rows of a step.
+  data::Batch rows(std::int64_t step) {
+    const auto plan = setup_.steps->plan(step);
+    return setup_.loader->load(plan.epoch, plan.step_in_epoch).front();
+  }
   /// A step on rows of the data set.
   train::StepResult step(std::int64_t step) {
     const auto plan = setup_.steps->plan(step);
@@ -125,27 +140,48 @@ class Session {
   train::Trainer trainer_;
 };
 
+/// Gives the adapters their recorded first matrices; the second ones begin at 0.
+void set_adapters(Session& session, const std::string& family) {
+  const ops::NoGraph guard;
+  Diagnostics problems;
+  const auto files = checkpoint::TensorFolder::open(kFolder + "/" + family, "lora", problems);
+  RANK_CHECK(files.has_value());
+  for (auto* stage : session.runtime().stages())
+    for (const auto& tensor : files->tensors()) {
+      const auto& info = *tensor.info;
+      std::vector<float> values(info.bytes() / sizeof(float));
+      tensor.file->read(info, 0, reinterpret_cast<char*>(values.data()), info.bytes());
+      const auto name = info.name.starts_with("model.") ? info.name : own_name(info.name);
+      auto* weight = stage->model().weights().parameter(name);
+      if (weight == nullptr) test::rank_check_failed(__FILE__, __LINE__, fmt::format("no adapter {}", name));
+      weight->value.copy_(at::from_blob(values.data(), info.shape, at::kFloat));
+    }
+}
+
 void check_run(comm::World& world, const Run& run) {
-  const auto recorded = read_json("llava/reference.json");
+  const auto recorded = read_json(run.family + "/reference.json");
   const auto& wanted = recorded["train"][run.name];
+  const auto pad = recorded.value("pad_id", 397);
   Session session(world, run);
+  if (run.name == "lora") set_adapters(session, run.family);
   for (std::size_t step = 0; step < 10; ++step) {
     const auto& rows = recorded["batches"][recorded["batch_of_step"][step].get<std::size_t>()];
-    const auto result = session.trainer().step(static_cast<std::int64_t>(step), {batch_of(rows, world)}, false);
-    const auto what = fmt::format("{}, {} on {}, step {}", run.name, run.strategy, world.size(), step);
+    const auto result = session.trainer().step(static_cast<std::int64_t>(step), {batch_of(rows, world, pad)}, false);
+    const auto what = fmt::format("{}, {}, {} on {}, step {}", run.family, run.name, run.strategy, world.size(), step);
     check_near(what + ", loss", result.loss, wanted["losses"][step].get<double>(), kLoss);
     const auto norm = wanted["grad_norms"][step].get<double>();
     check_near(what + ", gradient norm", result.grad_norm, norm, kNorm * norm);
   }
   for (std::size_t batch = 0; batch < recorded["batches"].size(); ++batch) {
-    const auto after = session.trainer().gradients(0, {batch_of(recorded["batches"][batch], world)}, false);
-    check_near(fmt::format("{}, batch {} after ten steps", run.name, batch), after.loss,
+    const auto after = session.trainer().gradients(0, {batch_of(recorded["batches"][batch], world, pad)}, false);
+    check_near(fmt::format("{}, {}, batch {} after ten steps", run.family, run.name, batch), after.loss,
                wanted["final_losses"][batch].get<double>(), kLoss);
   }
   world.control().barrier()->wait();
 }
 
-const Run kFrozen{"adamw_frozen_vision", "freeze_config: {freeze_vision_tower: true}\n"};
+const Run kFrozen{.name = "adamw_frozen_vision", .sections = "freeze_config: {freeze_vision_tower: true}\n"};
+constexpr std::array kFamilies = {"gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"};
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -155,31 +191,89 @@ void check_pixels(comm::World&) {
     std::string why;
     const auto processor = pictures::parse_processor(golden["configs"][name].dump(), why);
     RANK_CHECK(processor.has_value());
-    const auto values =
-        train::pixel_values(*pictures::read_picture(kFolder + "/pictures/" + file), *processor).contiguous();
+    const auto picture = pictures::read_picture(kFolder + "/pictures/" + file);
+    auto values = train::pixel_values(*picture, *processor).contiguous();
+    if (processor->patches) {  // transformers' have all frames
+      const auto& [patch, merge, frames, least, most] = *processor->patches;
+      values = values.view({-1, 3, 1, patch * patch}).expand({-1, 3, frames, patch * patch}).flatten(1).contiguous();
+      const auto [width, height] = processor->resized(picture->size);
+      RANK_CHECK(Json({height / patch, width / patch}) == wanted["grid"]);
+    }
     const auto bytes = std::string_view(static_cast<const char*>(values.const_data_ptr()),
                                         static_cast<std::size_t>(values.numel()) * sizeof(float));
     if (test::sha256(bytes) != wanted["sha256"].get<std::string>())
       test::rank_check_failed(__FILE__, __LINE__, fmt::format("pixels of {} by {}", file, name));
     ++checked;
   }
-  RANK_EQUAL(checked, std::size_t{68});
+  RANK_EQUAL(checked, std::size_t{216});
 }
 
-void check_gradients(comm::World& world) {
-  const auto recorded = read_json("llava/reference.json");
-  Session session(world, {});
-  const auto result = session.trainer().gradients(0, {batch_of(recorded["batches"][1], world)}, false);
+/// The norm of a recorded gradient. Stacked experts are matrices of their own here.
+double norm_of(const std::map<std::string, at::Tensor>& gradients, const std::string& name) {
+  if (const auto own = gradients.find(own_name(name)); own != gradients.end()) return own->second.norm().item<double>();
+  const auto stacked = name.find(".experts.");
+  RANK_CHECK(stacked != std::string::npos);
+  const bool down = name.ends_with("down_proj");
+  double sum = 0;
+  for (const auto& [own, gradient] : gradients)
+    if (own.starts_with(name.substr(0, stacked) + ".experts.") && own.ends_with("down_proj.weight") == down)
+      sum += std::pow(gradient.norm().item<double>(), 2);
+  return std::sqrt(sum);
+}
+
+void check_gradients(comm::World& world, const std::string& family) {
+  const auto recorded = read_json(family + "/reference.json");
+  Session session(world, {.family = family});
+  const auto batch = batch_of(recorded["batches"][1], world, recorded.value("pad_id", 397));
+  const auto result = session.trainer().gradients(0, {batch}, false);
   const auto gradients = train::gather_gradients(session.runtime());
   std::size_t checked = 0;
   for (const auto& [name, size] : recorded["grad_norms"].items()) {
-    const auto own = own_name(name);
-    check_near("gradient norm of " + own, gradients.at(own).norm().item<double>(), size.get<double>(),
+    check_near("gradient norm of " + name, norm_of(gradients, name), size.get<double>(),
                kNorm * std::max(size.get<double>(), 1e-2 * result.grad_norm));
     ++checked;
   }
   RANK_EQUAL(checked, recorded["grad_norms"].size());
   world.control().barrier()->wait();
+}
+
+/// Places by time, row and column, of one picture and of several.
+void check_axes(comm::World& world) {
+  for (const std::string family : kFamilies) {
+    const auto recorded = read_json(family + "/reference.json");
+    if (recorded["position_ids"].empty()) continue;  // one axis
+    Session session(world, {.family = family});
+    const auto tokens = plan::picture_tokens(*session.runtime().plan().model);
+    RANK_CHECK(tokens.has_value());
+    for (const auto& [name, number] : {std::pair("first", 0), std::pair("second", 1)}) {
+      const auto batch = batch_of(recorded["batches"][static_cast<std::size_t>(number)], world, recorded["pad_id"]);
+      const auto axes = train::make_microbatches(batch, 2, at::kCPU, {}, &*tokens).front().axes;
+      for (std::int64_t axis = 0; axis < 3; ++axis)
+        for (std::int64_t row = 0; row < 2; ++row)
+          for (std::int64_t t = 0; t < batch.length; ++t) {
+            if (batch.segments[static_cast<std::size_t>(row * batch.length + t)] == 0) continue;
+            const auto& wanted = recorded["position_ids"][name][static_cast<std::size_t>(axis)];
+            RANK_EQUAL(axes[axis][row][t].item<std::int64_t>(),
+                       wanted[static_cast<std::size_t>(row)][static_cast<std::size_t>(t)].get<std::int64_t>());
+          }
+    }
+  }
+}
+
+/// A frozen tower of Qwen's takes its mergers with it, one of Gemma's leaves the projector, as under NeMo AutoModel.
+void check_frozen_names(comm::World& world) {
+  for (const std::string family : kFamilies) {
+    auto run = kFrozen;
+    run.family = family;
+    run.model = kFolder + "/" + family;
+    Session session(world, run);
+    const auto recorded = read_json(family + "/reference.json");
+    std::set<std::string> wanted, frozen;
+    for (const auto& name : recorded["frozen_on_disk"]) wanted.insert(own_name(name));
+    for (const auto& parameter : session.runtime().plan().frozen->all)
+      if (!parameter.trained()) frozen.insert(parameter.fqn);
+    RANK_EQUAL(frozen, wanted);
+  }
 }
 
 /// NeMo AutoModel's freeze freezes 55 of the 89 parameters of this model: all of the tower, which then has no gradients
@@ -252,9 +346,79 @@ void check_conversations(comm::World& world) {
   world.control().barrier()->wait();
 }
 
+void check_families(comm::World& world, const std::string& strategy) {
+  for (const std::string family : kFamilies) {
+    const auto model = kFolder + "/" + family;
+    check_run(world, {.strategy = strategy, .family = family, .model = model});
+    auto frozen = kFrozen;
+    frozen.strategy = strategy;
+    frozen.family = family;
+    frozen.model = model;
+    check_run(world, frozen);
+  }
+}
+
+/// The file of conversations gives the recorded rows: expanded placeholders, and answers as labels.
+void check_rows(comm::World& world) {
+  for (const std::string family : kFamilies) {
+    const auto recorded = read_json(family + "/reference.json");
+    Session session(world, {.family = family});
+    for (std::int64_t step = 0; step < 5; ++step) {
+      const auto batch = session.rows(step);
+      const auto& wanted = recorded["batches"][static_cast<std::size_t>(step)];
+      for (std::size_t row = 0; row < 2; ++row) {
+        auto ids = wanted[row]["input_ids"].get<std::vector<std::int64_t>>(),
+             labels = wanted[row]["labels"].get<std::vector<std::int64_t>>();
+        ids.pop_back();
+        labels.erase(labels.begin());
+        const auto part = [&](const std::vector<std::int64_t>& all) {
+          const auto from = all.begin() + static_cast<std::ptrdiff_t>(row) * batch.length;
+          return std::vector<std::int64_t>(from, from + std::ssize(ids));
+        };
+        RANK_EQUAL(part(batch.input_ids), ids);
+        RANK_EQUAL(part(batch.labels), labels);
+        RANK_EQUAL(batch.pictures[row].size(), wanted[row]["pictures"].size());
+      }
+    }
+  }
+}
+
+/// Everything but the adapters of the decoder is frozen.
+void check_adapters(comm::World& world) {
+  for (const std::string family :
+       {"llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
+    check_run(world, {.name = "lora",
+                      .sections = "peft: {dim: 4, alpha: 8, target_modules: ['*language_model*.q_proj', "
+                                  "'*language_model*.k_proj', '*language_model*.v_proj', '*language_model*.o_proj', "
+                                  "'*language_model*.gate_proj', '*language_model*.up_proj', "
+                                  "'*language_model*.down_proj']}\n",
+                      .family = family,
+                      .model = kFolder + "/" + family});
+}
+
+/// Experts divided over the ranks, whose pictures differ.
+void check_experts(comm::World& world) {
+  for (const std::string family : {"qwen3_vl_moe", "qwen3_5_moe"})
+    check_run(world, {.strategy = "fsdp2, ep_size: 2", .family = family, .model = kFolder + "/" + family});
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"rows from a file of conversations", check_rows, 1, 1},
+    {"adapters of the decoder", check_adapters, 1, 1},
+    {"experts over the ranks", check_experts, 2, 2},
+    {"places of pictures' tokens by time, row and column", check_axes, 1, 1},
+    {"gradients of every weight of other families' towers and decoders",
+     [](comm::World& w) {
+       for (const std::string family : kFamilies) check_gradients(w, family);
+     },
+     1, 1},
+    {"their frozen towers are NeMo AutoModel's", check_frozen_names, 1, 1},
+    {"ten steps of Gemma 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5, all trained or the tower frozen",
+     [](comm::World& w) { check_families(w, "ddp"); }},
+    {"the same under FSDP2", [](comm::World& w) { check_families(w, "fsdp2"); }},
     {"pixel values equal those of transformers bit for bit", check_pixels, 1, 1},
-    {"gradients of every weight of tower, projector and decoder", check_gradients, 1, 1},
+    {"gradients of every weight of tower, projector and decoder", [](comm::World& w) { check_gradients(w, "llava"); },
+     1, 1},
     {"ten steps with everything trained", [](comm::World& w) { check_run(w, {}); }},
     {"ten steps with gradients clipped",
      [](comm::World& w) {
