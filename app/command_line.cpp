@@ -175,7 +175,7 @@ void add_estimate_options(CLI::App& sub, Options& options) {
   sub.add_flag("--compare-schedules", options.compare_schedules,
                "Compare every schedule for this recipe: a table, and with --timeline one chart of all");
   sub.add_flag("--failures", options.failures,
-               "Show what losing hosts means: the mesh that follows, whether it fits, how much slower it is");
+               "Show what losing hosts means, and what failures do to the run: goodput, when it ends, what would help");
   sub.add_option("--diff", options.diff,
                  "Print what differs from another recipe's plan: keys, decisions with what each changes, memory, time")
       ->type_name("OTHER.yaml");

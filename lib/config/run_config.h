@@ -139,6 +139,26 @@ struct EnumNames<Dispatcher> {
                                        EnumName<Dispatcher>{"deduplicated", Dispatcher::kDeduplicated}};
 };
 
+/// How often parts fail, and what follows, for `plan --failures`. Rates per part and year as Llama 3 405B's training
+/// counted them in 54 days on 16,384 H100 in 2,048 hosts (arXiv 2407.21783, table 5).
+struct FailureConfig {
+  using IsSection = void;
+  Field<double> gpu{"gpu", 0.111, "Failures of a GPU per year; its host is out until it is repaired.", at_least<0>};
+  Field<double> host{"host", 0.175, "Failures of a host per year, without its GPUs; it is out until it is repaired.",
+                     at_least<0>};
+  Field<double> network{
+      "network", 0.139,
+      "Failures of the network per host and year; ranks notice after dist_env.timeout_minutes, and no host is lost.",
+      at_least<0>};
+  Field<double> software{"software", 0.185, "Failures of software per host and year; no host is lost.", at_least<0>};
+  Field<double> restart_minutes{
+      "restart_minutes", 10.0,
+      "Minutes from the moment at which ranks notice a failure until they begin to read the checkpoint.", at_least<0>};
+  Field<double> repair_hours{"repair_hours", 24.0, "Hours until a lost host, or another in its place, is back.",
+                             positive};
+  Field<int> spare_hosts{"spare_hosts", 0, "Hosts that stand by and replace lost ones at once.", at_least<0>};
+};
+
 struct HardwareConfig {
   using IsSection = void;
   Field<std::optional<std::string>> profile{
@@ -162,6 +182,9 @@ struct HardwareConfig {
       "Expert dispatch that GPU estimates assume: nccl (all-to-all with one row per chosen expert) or deduplicated "
       "(DeepEP, HybridEP: one row per machine); null: nccl for stack own, deduplicated for strategy fsdp2 and if "
       "experts are on several machines."};
+  Field<double> storage_bandwidth{"storage_bandwidth", 1.0,
+                                  "GB/s at which a host writes and reads checkpoints, for plan --failures.", positive};
+  Field<FailureConfig> failures{"failures", {}, "How often parts fail, for plan --failures."};
 };
 
 }  // namespace automodel::config

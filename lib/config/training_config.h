@@ -59,17 +59,25 @@ struct StepSchedulerConfig {
 struct MaskedCrossEntropyConfig {
   using IsSection = void;
   static constexpr std::array targets = {
-      std::string_view("masked_ce"),
-      std::string_view("nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"),
-      std::string_view("torch.nn.functional.cross_entropy"),
-      std::string_view("torch.nn.CrossEntropyLoss"),
-      std::string_view("torch.nn.modules.loss.CrossEntropyLoss"),
-      std::string_view("nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy"),
-      std::string_view("te_parallel_ce")};
+      std::string_view("masked_ce"), std::string_view("nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"),
+      std::string_view("torch.nn.functional.cross_entropy"), std::string_view("torch.nn.CrossEntropyLoss"),
+      std::string_view("torch.nn.modules.loss.CrossEntropyLoss")};
   static constexpr std::string_view kDoc = "Cross-entropy over the label tokens.";
   static constexpr bool kImplied = true;
   Field<bool> fp32_upcast{"fp32_upcast", true, "Compute in float32.",
                           Ignored{"cross-entropy is always computed in float32 or better"}};
+  Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss."};
+  Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
+                               Ignored{"the loss is always the mean over all label tokens of the global batch"}};
+};
+struct TEParallelCrossEntropyConfig {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("te_parallel_ce"),
+      std::string_view("nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy")};
+  static constexpr std::string_view kDoc =
+      "The same loss as masked_ce. In estimates for another hardware.stack its gradient takes the place of the logits, "
+      "as in Transformer Engine's kernel and other fused ones.";
   Field<int> ignore_index{"ignore_index", -100, "Label excluded from the loss."};
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
                                Ignored{"the loss is always the mean over all label tokens of the global batch"}};
@@ -102,7 +110,8 @@ struct ChunkedCrossEntropyConfig {
   Field<std::string> reduction{"reduction", "sum", "Reduction inside the function.",
                                Ignored{"the loss is always the mean over all label tokens of the global batch"}};
 };
-using LossConfig = std::variant<MaskedCrossEntropyConfig, FusedLinearCrossEntropyConfig, ChunkedCrossEntropyConfig>;
+using LossConfig = std::variant<MaskedCrossEntropyConfig, TEParallelCrossEntropyConfig, FusedLinearCrossEntropyConfig,
+                                ChunkedCrossEntropyConfig>;
 
 struct KDLossConfig {
   using IsSection = void;

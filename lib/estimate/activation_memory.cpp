@@ -208,7 +208,7 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   }
   out.logits = tokens * r.bytes * vocabulary;
   if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, and the output
-  if (!loss.fused) out.working = tokens * vocabulary * 8;
+  out.working = tokens * vocabulary * loss.beside;
   return out;
 }
 

@@ -57,13 +57,13 @@ struct HeadActivations {
   double kept = 0;     ///< without logits
   double forward = 0;  ///< the same for a pass without a backward pass
   double logits = 0;   ///< kept until the backward pass overwrites them with their gradient
-  double working = 0;  ///< temporary float32 copies of the logits on a device without the fused kernel
+  double working = 0;  ///< float32 tensors of the logits' size that exist beside them in the backward pass
   /// Logits of one chunk of tokens and their gradient's working memory, only while the loss is computed.
   double chunk = 0;
 };
 /// How the loss is computed.
 struct LossRequest {
-  bool fused = true;  ///< the gradient is computed in place of the logits
+  double beside = 0;  ///< bytes per logit that exist beside them; 0: the gradient is computed in place
   plan::LossPlan plan = {};
   int gradient_bytes = 4;  ///< per element of the head's weight gradient; 0: the head is not trained
 };

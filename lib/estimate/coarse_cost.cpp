@@ -72,7 +72,9 @@ Parts parts_of(const CoarseRequest& r) {
   out.forward = work + moved + overhead + inside + waited(ring, work);
   out.backward = computed(1 + r.trained, r.hardware.backward_efficiency) + 2 * moved + overhead + inside +
                  waited(2 * ring, 2 * work);
-  if (r.recompute == plan::Recompute::kFull) out.backward += out.forward;
+  if (r.recompute == plan::Recompute::kFull)
+    out.backward += out.forward - seconds(tokens * unrepeated_flops(spec, layer, r.hardware, r.sharding) / r.sizes.tp,
+                                          r.hardware.forward_efficiency);
   if (r.recompute == plan::Recompute::kSelective)
     out.backward += feed_forward_share(spec, *r.layout, layer, r.sequence) * out.forward;
   out.head =

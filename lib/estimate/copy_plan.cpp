@@ -17,11 +17,19 @@ constexpr double kMoved = 4;
 
 }  // namespace
 
+double host_link() {
+  return kHostLink;
+}
+
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
                                     const Hardware& hardware) {
   const auto& section = recipe.checkpoint();
   if (!section.enabled() || !section.memory_every_steps()) return std::nullopt;
-  CopyPlan out{.every = *section.memory_every_steps()};
+  return copies_every(*section.memory_every_steps(), plan, hardware);
+}
+
+CopyPlan copies_every(int every, const plan::TrainingPlan& plan, const Hardware& hardware) {
+  CopyPlan out{.every = every};
   const int world = plan.mesh.world_size(), on_host = std::clamp(hardware.per_node, 1, world);
   out.hosts = (world + on_host - 1) / on_host;
   out.state = saved_bytes(plan);

@@ -21,7 +21,11 @@ struct CopyPlan {
   double most() const { return 2 * host; }
 };
 
-/// Empty if the recipe requests none. Times do not account for contention with concurrent steps.
+/// Bytes per second of pinned device-to-host copies.
+double host_link();
+/// Copies every `every` steps. Times do not account for contention with concurrent steps.
+CopyPlan copies_every(int every, const plan::TrainingPlan& plan, const Hardware& hardware);
+/// Empty if the recipe requests none.
 std::optional<CopyPlan> plan_copies(const plan::TrainingPlan& plan, const config::Recipe& recipe,
                                     const Hardware& hardware);
 /// Average seconds that copies add to a step that takes `step` seconds without them.

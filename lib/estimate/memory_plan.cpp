@@ -219,7 +219,7 @@ class RankWalk {
   }
 
   LossRequest loss_request() const {
-    return {.fused = !plan_.cuda,
+    return {.beside = bytes_.beside_logits,
             .plan = plan_.execution.loss,
             .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient)};
   }

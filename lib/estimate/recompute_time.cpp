@@ -25,6 +25,12 @@ double feed_forward_share(const arch::ModelSpec& spec, const arch::Layout& layou
   return 2 * inputs * widths * spec.hidden / arch::layer_flops_per_token(spec, layout, layer, sequence);
 }
 
+double unrepeated_flops(const arch::ModelSpec& spec, int layer, const Hardware& hardware, const plan::Sharding& parts) {
+  const bool repeats = hardware.stack != config::Stack::kPytorch || (parts.optimizer && !parts.parameters);
+  if (repeats || !spec.has_feed(layer) || spec.is_moe(layer) || spec.branch_norms) return 0;
+  return 2.0 * spec.hidden * spec.ffn_of(layer);
+}
+
 double expert_flops(const plan::TrainingPlan& plan) {
   const auto& spec = plan.model->spec;
   return tokens_of(plan) * width_flops(spec) * spec.moe->top_k * spec.moe->ffn / plan.mesh.sizes().tp;

@@ -27,7 +27,9 @@ struct StackShares {
 // Fitted on published runs; rows without runs use the numbers of the nearest generation.
 constexpr std::array kShares = {
     StackShares{Stack::kPytorch, Generation::kOlder, 0.62, 0.62, 0.18, 0.50},
-    StackShares{Stack::kPytorch, Generation::kAmpere, 0.74, 0.57, 0.18, 0.50},
+    // FlashAttention-2 reaches 1.75 times the share of the peak on A100 that it does on H100, for which it was not
+    // made.
+    StackShares{Stack::kPytorch, Generation::kAmpere, 0.74, 0.57, 0.28, 0.50},
     StackShares{Stack::kPytorch, Generation::kHopper, 0.63, 0.57, 0.16, 0.50},
     StackShares{Stack::kPytorch, Generation::kBlackwell, 0.63, 0.46, 0.16, 0.30},
     StackShares{Stack::kTransformerEngine, Generation::kOlder, 0.62, 0.62, 0.18, 0.50},

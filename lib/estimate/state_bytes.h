@@ -28,7 +28,8 @@ struct StateBytes {
   /// its sum arrives, and the previous step's reduced gradients are freed at the start. Otherwise all reductions are in
   /// progress at the end.
   bool by_unit = false;
-  double reserved = 0;  ///< fraction of tensor memory that a GPU allocator holds in addition
+  double reserved = 0;       ///< fraction of tensor memory that a GPU allocator holds in addition
+  double beside_logits = 0;  ///< bytes per logit that the loss needs beside them
   /// Expert rows, residual streams and whole parameters are kept only once.
   bool lean = false;
 };

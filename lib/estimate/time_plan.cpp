@@ -204,7 +204,10 @@ class Timing {
                            tokens_ * arch::layer_score_flops_per_token(spec, layer, sequence_) / shares.widths.heads),
                 plan::trained_share(plan_, layer));
     double again = 0;
-    if (plan_.execution.activations.recompute == plan::Recompute::kFull) again = part.forward;
+    if (plan_.execution.activations.recompute == plan::Recompute::kFull)
+      again =
+          part.forward - pass_seconds(tokens_ * unrepeated_flops(spec, layer, hardware_, sharding_) / shares.widths.up,
+                                      hardware_.forward_efficiency, 0);
     if (plan_.execution.activations.recompute == plan::Recompute::kSelective)
       again = feed_forward_share(spec, layout, layer, sequence_) * part.forward;
     if (plan_.recompute_modules.any() && !hardware_.rates) again = modules_seconds(plan_, hardware_, layer);

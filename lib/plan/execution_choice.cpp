@@ -223,6 +223,7 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   if (recipe.clip_grad_norm()) out.gradients.max_norm = recipe.clip_grad_norm()->max_norm();
   out.loss.ignore_label =
       std::visit([](const auto& loss) -> std::int64_t { return loss.ignore_index(); }, recipe.loss_fn());
+  out.loss.in_place = std::holds_alternative<config::TEParallelCrossEntropyConfig>(recipe.loss_fn());
   if (const auto* fused = std::get_if<config::FusedLinearCrossEntropyConfig>(&recipe.loss_fn())) {
     out.loss.logit_softcap = fused->logit_softcapping();
     out.loss.loss_chunk = request.cuda ? kLossRowsOnGpu : 0;

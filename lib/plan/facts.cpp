@@ -223,6 +223,9 @@ constexpr std::array kExecution = {
         "loss_chunk", kTime | kMemory,
         "Tokens per chunk of the head's matmul and loss (0, on a CPU: chosen so that a chunk's logits are "
         "about as large as the hidden states, at least 256); null: not chunked."),
+    fact<&Execution::loss, &LossPlan::in_place>(
+        "loss_in_place", kMemory,
+        "In an estimate for another stack, the gradient of the loss takes the place of the logits."),
     fact<&Execution::loss, &LossPlan::distillation>(
         "distillation", kNumbers | kTime | kMemory,
         "Weight of the divergence from the teacher, and its temperature; null: there is no teacher."),

@@ -1,4 +1,6 @@
 // `automodel plan --failures`.
+#include <map>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
@@ -55,8 +57,46 @@ TEST_CASE("a mesh that needs every rank is replaced by another one, and a single
   CHECK(run.out.find("meshes that differ from the recipe's in more than dp_size") != std::string::npos);
   CHECK(run.out.find("8 ranks: ") != std::string::npos);
   const auto one = test::run_program(folder, "plan r.yaml --world-size 8 --gpus-per-node 8 --failures");
-  CHECK(one.code == 2);
-  CHECK(one.err.find("error[usage]: 8 ranks do not fill two or more hosts of 8 ranks each") != std::string::npos);
+  CHECK(one.code == 0);
+  CHECK(one.out.find("ranks left") == std::string::npos);
+  CHECK(one.out.find("of the time makes new steps") != std::string::npos);
+  const auto part = test::run_program(folder, "plan r.yaml --world-size 4 --gpus-per-node 8 --failures");
+  CHECK(part.code == 2);
+  CHECK(part.err.find("error[usage]: 4 ranks do not fill hosts of 8 ranks each") != std::string::npos);
+}
+
+TEST_CASE("what failures do to the run is printed with what would help", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kRecipe);
+  const std::string words =
+      "plan r.yaml --world-size 16 --gpus-per-node 8 --failures --step_scheduler.max_steps 1000000000 "
+      "--hardware.failures.host 100 ";
+  const auto run = test::run_program(folder, words + "--json");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto made = json::parse(run.out).at("run");
+  CHECK(made.at("steps") == 1000000000);
+  CHECK(made.at("hosts") == 2);
+  CHECK(made.at("ends") == true);
+  // Two hosts, with the other rates at their defaults.
+  CHECK(made.at("failures_per_day").get<double>() ==
+        Approx((16 * 0.111 + 2 * (100 + 0.139 + 0.185)) / 365.25).epsilon(1e-6));
+  CHECK(made.at("end_seconds")[0] < made.at("end_seconds")[2]);
+  std::map<std::string, double> goodput;
+  for (const auto& each : made.at("changes"))
+    goodput[each.at("key").get<std::string>()] = each.at("goodput").get<double>();
+  CHECK(goodput.at("hardware.failures.spare_hosts") > made.at("goodput").get<double>());
+  CHECK(goodput.at("all of these") >= goodput.at("hardware.failures.spare_hosts"));
+  const auto text = test::run_program(folder, words);
+  for (const char* part : {"1000000000 steps of ", "hosts 0.55, network", "fault_tolerance.max_restarts is 0",
+                           "  hardware.failures.spare_hosts=1 ", "  checkpoint.memory_every_steps="})
+    CHECK(text.out.find(part) != std::string::npos);
+  const auto hopeless = test::run_program(folder, words + "--checkpoint.enabled false");
+  CHECK(hopeless.out.find("makes no more progress") != std::string::npos);
+  const auto wrong = test::run_program(folder, words + "--hardware.failures.gpu -1");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("error[bad-value]") != std::string::npos);
+  CHECK(wrong.err.find("must be at least 0") != std::string::npos);
 }
 
 }  // namespace

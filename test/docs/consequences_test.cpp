@@ -127,9 +127,17 @@ const std::map<std::string, std::vector<std::string>> kValues = {
 };
 
 /// Sections whose keys act on files, output and loops around the computation, and are tested there.
-const std::vector<std::string> kOutside = {"fault_tolerance.", "checkpoint.", "logging.",
-                                           "generation.",      "dataloader.", "validation_d",
-                                           "dataset.",         "recipe",      "packed_sequence."};
+const std::vector<std::string> kOutside = {"fault_tolerance.",
+                                           "checkpoint.",
+                                           "logging.",
+                                           "generation.",
+                                           "dataloader.",
+                                           "validation_d",
+                                           "dataset.",
+                                           "recipe",
+                                           "packed_sequence.",
+                                           "hardware.failures.",
+                                           "hardware.storage_bandwidth"};
 
 /// Keys of those sections that also change the plan.
 const std::vector<std::string> kCounted = {"checkpoint.memory_every_steps"};

@@ -317,7 +317,7 @@ TEST_CASE("activations of unsharded modules are not divided by the tensor-parall
   TensorShares shares{.kinds = {{.widths = {.up = 4, .down = 4}}}, .kind_of = {0}};
   request.shares = &shares;
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((256 + 64 + 64 + 64 + 480 / 4) * 2 + 4 * (2 + 4)));
-  CHECK(head_activations(spec, request, {.fused = false}).logits == 10 * 1000 * 2);
+  CHECK(head_activations(spec, request, {.beside = 8}).logits == 10 * 1000 * 2);
   request.sequence_parallel = true;  // the norm before attention outputs the tokens of all ranks
   shares.kinds[0].widths.whole_attention = true;
   CHECK(layer_activations(spec, 0, request).kept ==

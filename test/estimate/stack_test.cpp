@@ -116,6 +116,44 @@ TEST_CASE("attention is estimated at a rate of its own", "[plan]") {
   }
 }
 
+TEST_CASE("PyTorch's checkpoints do not repeat the last product of a layer without experts", "[plan]") {
+  const auto repeated = [](const char* model, const char* hardware) {
+    const auto backward = [&](const char* kept) {
+      const auto mesh = fmt::format("strategy: fsdp2, dp_size: 8, activation_checkpointing: {}", kept);
+      return planned(recipe(model, mesh, hardware)).estimate->time.stages[0].backward;
+    };
+    return backward("full") - backward("false");
+  };
+  // Four layers, 4,096 tokens.
+  const double products = 4 * 4096 * 2.0 * 4096 * 14336 / (989.4e12 * 0.63);
+  CHECK(repeated(kLlama, "h100") - repeated(kLlama, "h100, stack: pytorch") == Approx(products));
+  CHECK(repeated(kExperts, "h100") == Approx(repeated(kExperts, "h100, stack: pytorch")));
+}
+
+TEST_CASE("what exists beside the logits, and what allocators reserve, follows from the stack", "[plan]") {
+  const auto most = [](const char* hardware, const char* loss) {
+    const auto plan = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", hardware, loss));
+    return plan.estimate->memory.ranks[0].most();
+  };
+  const auto per_logit = [&](const char* hardware, const char* loss) {
+    return most(hardware, loss).logits / (4096.0 * 32000);
+  };
+  const char* plain = "";
+  const char* fused = "loss_fn: {_target_: te_parallel_ce}\n";
+  CHECK(per_logit("h100, stack: pytorch", plain) == 2 + 12);
+  CHECK(per_logit("h100, stack: pytorch", fused) == 2);
+  CHECK(per_logit("h100, stack: transformer_engine", plain) == 2 + 8);
+  CHECK(per_logit("h100, stack: transformer_engine", fused) == 2);
+  // This program's loss is one, whatever it is called.
+  CHECK(per_logit("h100", plain) == per_logit("h100", fused));
+  const auto reserved = [&](const char* hardware) {
+    const auto shares = most(hardware, plain);
+    return (shares.framework - 1.5 * 1024 * 1024 * 1024) / shares.tensors();
+  };
+  CHECK(reserved("h100, stack: pytorch") == Approx(0.16));
+  CHECK(reserved("h100, stack: transformer_engine") == Approx(0.04));
+}
+
 TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
   const auto plain = planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100"));
   const auto eight = planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 8", "h100", "fp8: {enabled: true}\n"));

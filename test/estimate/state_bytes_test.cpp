@@ -135,6 +135,7 @@ TEST_CASE("Megatron Core accumulates gradients in the dtype that they are reduce
   CHECK(initial("", "transformer_engine") == Approx(2));
   CHECK(initial("", "") == Approx(4));  // this program is what is estimated unless a stack is named
   CHECK(initial(", grad_reduce_in_fp32: true", "transformer_engine") == Approx(4));
+  CHECK(initial(", grad_reduce_in_fp32: true", "pytorch") == Approx(2 + 4));  // DeepSpeed keeps both
   CHECK(initial("", "own") == Approx(4));
 }
 

@@ -44,6 +44,7 @@ struct LossPlan {
   /// Head and loss are computed in chunks of this many tokens, which limits how many logits exist at once (0: rows()
   /// chooses); empty: not chunked.
   std::optional<std::int64_t> loss_chunk = {};
+  bool in_place = false;  ///< for another stack's estimate: its kernel writes the gradient over the logits
 
   std::optional<DistillationPlan> distillation = {};  ///< empty: there is no teacher
 
