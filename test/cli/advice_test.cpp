@@ -1,5 +1,7 @@
 // What the front end says before anything runs: files that a run would miss, and advice that fits the command.
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -114,6 +116,19 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
   CHECK(quantized.code == 3);
   CHECK(holds(quantized.err, "qat is not supported: "));
   CHECK(holds(said("plan r.yaml --quantization '{load_in_4bit: true}'"), "there are no adapters to train instead"));
+}
+
+TEST_CASE("nothing is measured that could not be kept", "[cli]") {
+  const test::TemporaryFolder folder;
+  const char* set = std::getenv("AUTOMODEL_CALIBRATION");
+  const auto before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  setenv("AUTOMODEL_CALIBRATION", "", 1);
+  for (const auto* words : {"plan r.yaml --calibrate", "plan --calibrate"}) {
+    const auto outcome = run(folder, kModel + kMock, words);
+    CHECK(outcome.code == 4);
+    CHECK(holds(outcome.err, "error[cannot-write]: AUTOMODEL_CALIBRATION is empty"));
+  }
+  before ? setenv("AUTOMODEL_CALIBRATION", before->c_str(), 1) : unsetenv("AUTOMODEL_CALIBRATION");
 }
 
 TEST_CASE("mesh sizes that an error suggests suit the model and the batch", "[cli]") {
