@@ -57,8 +57,10 @@ TEST_CASE("charts of --compare-schedules show whole steps, also of schedules wit
           "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);
-  const auto run = test::run_program(
-      folder, "plan r.yaml --compare-schedules --json --timeline all.svg --step_scheduler.global_batch_size 32");
+  const auto run =
+      test::run_program(folder,
+                        "plan r.yaml --compare-schedules --json --timeline all.svg "
+                        "--step_scheduler.global_batch_size 32 --distributed.pipeline.merge_accumulation false");
   INFO(run.err);
   REQUIRE(run.code == 0);
   const auto picture = folder.read("all.svg");
