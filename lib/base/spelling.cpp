@@ -66,12 +66,14 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   // Two of four letters are another word.
   const std::size_t limit = given.size() <= 4 ? 1 : std::max<std::size_t>(2, given.size() / 3);
   std::string_view best;
-  std::size_t best_distance = limit + 1;
+  std::size_t best_rank = 2 * limit + 1;
   for (const auto candidate : known) {
-    std::size_t distance = edit_distance(given, folded(candidate), limit);
-    if (distance <= limit && folded(candidate).starts_with(given)) distance = 0;
-    if (distance < best_distance && distance < std::max(candidate.size(), given.size())) {
-      best_distance = distance;
+    const std::string name = folded(candidate);
+    const std::size_t distance = edit_distance(given, name, limit);
+    if (distance > limit || distance >= std::max(candidate.size(), given.size())) continue;
+    const std::size_t rank = distance > 0 && name.starts_with(given) ? 1 : 2 * distance;
+    if (rank < best_rank) {
+      best_rank = rank;
       best = candidate;
     }
   }

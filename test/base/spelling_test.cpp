@@ -21,6 +21,7 @@ TEST_CASE("the nearest known word is suggested, or all known words are listed if
   CHECK(nearest("bfloat", {"float", "bfloat16", "half"}) == "bfloat16");
   CHECK(nearest("foo", {"fp8", "for"}) == "for");  // one letter of three, not two
   CHECK(nearest("foo", {"fp8"}).empty());
+  CHECK(nearest("f", {"FB", "F"}) == "F");
   CHECK(nearest("tcsh", {"bash", "zsh", "fish"}).empty());
   CHECK(nearest("mld", {"mw", "mdl"}) == "mdl");
   CHECK(suggestion("pipelin", known) == "did you mean 'pipeline'?");
