@@ -19,6 +19,22 @@
 namespace automodel::app {
 namespace {
 
+/// The one section whose defaults depend on the device (see choose_types in lib/plan/type_choice.cpp).
+constexpr std::string_view kPolicy = "distributed.mp_policy";
+
+/// The values that apply to the recipe's device.
+config::Value values_of(const config::LoadedRecipe& loaded) {
+  auto out = config::shown_values(loaded);
+  const auto* distributed = out.find("distributed");
+  if (loaded.recipe.device() != config::Device::kCpu || loaded.origins.find(std::string(kPolicy)) != nullptr ||
+      distributed == nullptr || distributed->find("mp_policy") == nullptr)
+    return out;
+  auto section = *distributed;
+  section.set("mp_policy", nullptr);
+  out.set("distributed", std::move(section));
+  return out;
+}
+
 /// Visits each key of the dump with its origin.
 void list_origins(const config::Value& value, const std::string& path, const config::Origins& origins,
                   const std::function<void(const std::string&, const config::Value&, const std::string&)>& visit) {
@@ -27,10 +43,9 @@ void list_origins(const config::Value& value, const std::string& path, const con
     return;
   }
   const auto* origin = origins.find(path);
-  // The one section whose defaults depend on the device (see choose_types in lib/plan/type_choice.cpp).
-  std::string where = path.starts_with("distributed.mp_policy.") && origins.find("distributed.mp_policy") == nullptr
-                          ? "default on cuda; on a cpu the model's own dtype"
-                          : "default";
+  std::string where = "default";
+  if (path.starts_with(kPolicy) && origins.find(std::string(kPolicy)) == nullptr)
+    where = path == kPolicy ? "default on a cpu: the model's own dtype" : "default on cuda; none on a cpu";
   if (origin != nullptr)
     where = origin->where.line > 0 ? fmt::format("{}:{}", origin->where.file, origin->where.line) : origin->where.file;
   visit(path, value, where);
@@ -39,7 +54,7 @@ void list_origins(const config::Value& value, const std::string& path, const con
 int run_config(const Options& options) {
   const auto loaded = load(options);
   if (!loaded.problems.empty()) return refuse(loaded.problems, loaded, options.json);
-  const auto dump = config::shown_values(loaded);
+  const auto dump = values_of(loaded);
   if (options.json) {
     config::Value values, origins = config::Value::Map{};
     list_origins(

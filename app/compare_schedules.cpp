@@ -2,6 +2,7 @@
 #include "compare_schedules.h"
 
 #include <algorithm>
+#include <deque>
 
 #include <fmt/format.h>
 
@@ -125,15 +126,36 @@ std::string json_of(const std::vector<Row>& rows) {
   return json.take() + "\n";
 }
 
+/// The accumulation steps of an optimizer step, each a pass of its own, one after the other.
+schedule::Timeline whole_step(const schedule::Timeline& pass, int passes) {
+  auto out = pass;
+  for (int i = 1; i < passes; ++i)
+    for (auto event : pass.events) {
+      event.start += i * pass.makespan;
+      event.end += i * pass.makespan;
+      out.events.push_back(event);
+    }
+  out.makespan *= passes;
+  out.shape.microbatches *= passes;
+  for (auto& rank : out.ranks) {
+    rank.busy *= passes;
+    rank.idle *= passes;
+    rank.communicating *= passes;
+  }
+  return out;
+}
+
 std::string draw(const std::vector<Row>& rows) {
   std::vector<schedule::SvgChart> charts;
+  std::deque<schedule::Timeline> steps;  // needs stable addresses
   for (const auto& row : rows) {
     if (!row.plan) continue;
     const auto title =
         fmt::format("{}, {} stage{} per rank", row.name, row.stages_per_rank, row.stages_per_rank == 1 ? "" : "s");
     const bool timed = row.plan->estimate.has_value();
-    charts.push_back({timed ? &row.plan->estimate->time.timeline : &row.plan->pipeline->timeline,
-                      {.title = title, .in_seconds = timed}});
+    const auto& pass = timed ? row.plan->estimate->time.timeline : row.plan->pipeline->timeline;
+    charts.push_back(
+        {&steps.emplace_back(whole_step(pass, row.plan->batch.runs)), {.title = title, .in_seconds = timed}});
   }
   return schedule::timeline_svg(charts);
 }

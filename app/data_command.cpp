@@ -255,7 +255,8 @@ void warn_of_unsupported(const config::LoadedRecipe& loaded, const std::string& 
                       .says("{} is not supported: {}", each.key, each.reason)
                       .hint("train refuses it; the rows below are shown as if it were not set")
                       .at(each.where),
-                  "warning"));
+                  "warning") +
+          "\n");
 }
 
 /// How many unusable rows a run leaves out before it refuses the data.

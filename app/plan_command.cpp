@@ -90,25 +90,38 @@ std::string draw(const estimate::EstimatedPlan& plan) {
   return schedule::timeline_svg(charts);
 }
 
+/// Throws Error if what is measured would not be kept.
+void need_calibration_file() {
+  if (estimate::calibration_path().empty())
+    throw Error(Diagnostic{"cannot-write"}
+                    .says("AUTOMODEL_CALIBRATION is empty: there is no file for what would be measured")
+                    .hint("unset it, or name a file"));
+}
+
 /// Measures the parts of the recipe's model, or of common models, with as many ranks as would share this machine, and
 /// messages between two ranks. Returns the exit code.
 int calibrate(const Options& options, const config::LoadedRecipe* loaded) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (loaded == nullptr) {
+    need_calibration_file();
     const int failed = launch::run_ranks(launch::Work::kCalibrateUsual, 1, "", {});
     return failed != 0 || cores < 2 ? failed : launch::run_ranks(launch::Work::kCalibrateUsual, 2, "", {});
   }
   const auto result =
-      estimate::make_plan(*loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
+      plan_with_data(options, *loaded, {.world_size = options.world_size, .ranks_per_node = options.gpus_per_node});
   if (!result.plan) return refuse(result.problems, *loaded, options.json);
   if (auto problems = estimate::check_measurable(*result.plan); !problems.empty()) {
     locate(problems, loaded->origins);
     return refuse(problems, *loaded, options.json);
   }
+  need_calibration_file();
   const int world = result.plan->mesh.world_size();
   const int local = std::min(world, options.gpus_per_node.value_or(world));
   const int ranks = std::min(local, std::max(1, cores / estimate::threads_of_rank(local)));
-  const int failed = launch::run_ranks(launch::Work::kCalibrate, ranks, options.recipe, options.overrides);
+  auto overrides = options.overrides;
+  if (const auto& batch = result.plan->batch; batch.length == 0)  // the ranks do not look at the rows
+    overrides.push_back(fmt::format("distributed.pipeline.pp_seq_len={}", batch.planned_length()));
+  const int failed = launch::run_ranks(launch::Work::kCalibrate, ranks, options.recipe, overrides);
   if (failed != 0 || ranks > 1 || world == 1) return failed;
   return launch::run_ranks(launch::Work::kCalibrateLinks, 2, "", {});
 }

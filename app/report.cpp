@@ -28,6 +28,7 @@ void say(const std::string& text) {
   out(for_terminal(text, STDOUT_FILENO));
 }
 void err(const std::string& text) {
+  std::fflush(stdout);  // in a file that has both, problems follow what was printed before them
   const auto shown = for_terminal(text, STDERR_FILENO);
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,8 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The path by which a job can find this program.
+/// The path by which a job can find this program: that of the launcher script which started it, if there is one,
+/// because that finds LibTorch and Open MPI.
 std::string this_program() {
+  if (const char* launcher = std::getenv("AUTOMODEL_PROGRAM"); launcher != nullptr && *launcher != '\0')
+    return launcher;
   std::error_code error;
   const auto path = fs::read_symlink("/proc/self/exe", error);
   return error ? "automodel" : path.string();

@@ -17,6 +17,16 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
+/// With the unit of the power of 1000 that leaves one to three digits before the point.
+std::string in_thousands(double value, const std::array<std::string_view, 7>& units) {
+  std::size_t unit = 0;
+  while (std::fabs(value) >= 999.5 && unit + 1 < units.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return (unit == 0 ? fmt::format("{:.0f}", value) : three_digits(value)) + std::string(units[unit]);
+}
+
 }  // namespace
 
 std::optional<std::int64_t> parse_bytes(std::string_view text) {
@@ -52,16 +62,15 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_count(double count) {
-  constexpr std::array kUnits = {"", " K", " M", " B", " T", " P"};
-  std::size_t unit = 0;
-  while (std::fabs(count) >= 999.5 && unit + 1 < kUnits.size()) {
-    count /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f}", count) : three_digits(count) + kUnits[unit];
+  return in_thousands(count, {"", " K", " M", " B", " T", " P", " E"});
+}
+
+std::string format_flops(double flops) {
+  return in_thousands(flops, {" FLOP", " KFLOP", " MFLOP", " GFLOP", " TFLOP", " PFLOP", " EFLOP"});
 }
 
 std::string format_seconds(double seconds) {
+  if (seconds == 0) return "0 s";
   if (seconds < 1e-3) return three_digits(seconds * 1e6) + " us";
   if (seconds < 1) return three_digits(seconds * 1e3) + " ms";
   if (seconds < 100) return three_digits(seconds) + " s";

@@ -15,6 +15,8 @@ std::optional<std::int64_t> parse_bytes(std::string_view text);
 std::string format_bytes(double bytes);
 /// "405.9 B", "8.03 M", "512": a count with a decimal unit (thousand, million, billion, trillion: K, M, B, T).
 std::string format_count(double count);
+/// "75.6 TFLOP", with three significant digits.
+std::string format_flops(double flops);
 /// "1.2 ms", "3.40 s", "2 h 05 min".
 std::string format_seconds(double seconds);
 

@@ -4,6 +4,8 @@
 #include <system_error>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/spelling.h"
 
 namespace automodel {
@@ -25,7 +27,8 @@ std::string near_name(const fs::path& path) {
        it.increment(error))
     names.push_back(it->path().filename().native());
   std::ranges::sort(names);
-  return std::string(nearest(path.filename().native(), {names.begin(), names.end()}));
+  const auto near = nearest(path.filename().native(), {names.begin(), names.end()});
+  return near.empty() ? "" : fmt::format("; did you mean '{}'?", near);
 }
 
 std::filesystem::path nearest_folder(const std::filesystem::path& path) {

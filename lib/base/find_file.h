@@ -11,7 +11,8 @@ namespace automodel {
 /// directory. Empty if not found or if `path` is empty.
 std::optional<std::filesystem::path> find_beside(const std::string& path, const std::filesystem::path& folder);
 
-/// The name in the folder of `path` that is nearest to its last part, which does not exist; empty if none is near.
+/// "; did you mean 'NAME'?", to end a hint with: the name in the folder of `path` that is nearest to its last part,
+/// which does not exist; empty if none is near.
 std::string near_name(const std::filesystem::path& path);
 
 /// `path`, or the nearest folder above it that exists: where it would be created.

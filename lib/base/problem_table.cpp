@@ -297,7 +297,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "refuses it as `unsupported-model`.",
      "The families are listed, the nearest is named."},
     {"unsupported-model", ExitCode::kRefused,
-     "The model cannot be trained here (its `model_type` is not known, an encoder, an encoder-decoder, a quantized "
+     "`generate` is given a classifier, or the model cannot be trained here (its `model_type` is not known, an "
+     "encoder, an encoder-decoder, a quantized "
      "checkpoint, a multimodal model other than LLaVA with CLIP, a family that can only be planned), or a class that "
      "takes pictures is named for a model without a vision tower, or the processor of its pictures is of an "
      "unsupported kind or gives another size than the tower takes.",

@@ -18,7 +18,9 @@ fs::path program_folder() {
 
 std::vector<fs::path> part_places(const fs::path& folder, const std::string& file) {
   const auto above = folder.parent_path();
-  return {folder / file, above / "lib" / "automodel" / file, above / "bin" / file};
+  std::vector<fs::path> out = {folder / file, above / "lib" / "automodel" / file};
+  if (above / "bin" != folder) out.push_back(above / "bin" / file);
+  return out;
 }
 
 std::string shown_places(const std::vector<fs::path>& places) {

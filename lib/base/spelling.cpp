@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
-#include <utility>
 
 namespace automodel {
 namespace {
@@ -45,33 +44,36 @@ bool abbreviates(std::string_view brief, std::string_view full) {
 
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
   if (a.size() > b.size() + limit || b.size() > a.size() + limit) return limit + 1;
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    std::size_t best = i;
+    before.swap(last);
+    last.swap(row);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-      best = std::min(best, row[j]);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
-    if (best > limit) return limit + 1;
+    if (*std::ranges::min_element(row) > limit) return limit + 1;
   }
-  return row.back();
+  return std::min(row.back(), limit + 1);
 }
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
   const std::string given = folded(word.substr(0, 128));
   for (const auto candidate : known)
     if (abbreviates(given, folded(candidate)) || abbreviates(folded(candidate), given)) return candidate;
-  const std::size_t limit = std::max<std::size_t>(2, given.size() / 3);
+  // Two of four letters are another word.
+  const std::size_t limit = given.size() <= 4 ? 1 : std::max<std::size_t>(2, given.size() / 3);
   std::string_view best;
-  std::size_t best_distance = limit + 1;
+  std::size_t best_rank = 2 * limit + 1;
   for (const auto candidate : known) {
-    const std::size_t distance = edit_distance(given, folded(candidate), limit);
-    if (distance < best_distance && distance < std::max(candidate.size(), given.size())) {
-      best_distance = distance;
+    const std::string name = folded(candidate);
+    const std::size_t distance = edit_distance(given, name, limit);
+    if (distance > limit || distance >= std::max(candidate.size(), given.size())) continue;
+    const std::size_t rank = distance > 0 && name.starts_with(given) ? 1 : 2 * distance;
+    if (rank < best_rank) {
+      best_rank = rank;
       best = candidate;
     }
   }

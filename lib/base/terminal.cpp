@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 
 #include <sys/ioctl.h>
@@ -42,10 +43,22 @@ bool is_row(std::string_view line) {
   return gaps > 3;
 }
 
+/// Whether the blank at `at` stands between a number and a word as short as a unit: "5.00 ms", "3.35 B".
+bool is_before_unit(std::string_view line, std::size_t at) {
+  const auto is = [&](std::size_t i, auto&& kind) {
+    return i < line.size() && kind(static_cast<unsigned char>(line[i])) != 0;
+  };
+  std::size_t letters = 0;
+  while (is(at + 1 + letters, [](int c) { return std::isalpha(c); })) ++letters;
+  return at > 0 && letters > 0 && letters <= 3 && is(at - 1, [](int c) { return std::isdigit(c); });
+}
+
 void fold_line(std::string_view line, std::size_t columns, std::string& out) {
   const auto hang = hang_of(line, columns);
   const bool row = is_row(line);
-  const auto breaks = [&](std::size_t i) { return line[i] == ' ' && (!row || line.substr(i).starts_with("  ")); };
+  const auto breaks = [&](std::size_t i) {
+    return line[i] == ' ' && (row ? line.substr(i).starts_with("  ") : !is_before_unit(line, i));
+  };
   std::size_t before = 0;  // characters already in this output line
   while (before + display_width(std::string(line)) > columns) {
     // The last blank within the width or, if a word is wider than that, the first one after it.

@@ -15,7 +15,8 @@ bool takes_sequences(int file);
 
 /// Lines longer than `columns` are broken at blanks and go on below their last column of text: what follows two or more
 /// blanks in the left half of the line, or else the indent (and four characters, if it is small). Words stay whole, so
-/// that paths and commands can be copied, and so do the cells of a table. 0 columns change nothing.
+/// that paths and commands can be copied, and so do the cells of a table and a number with its unit. 0 columns change
+/// nothing.
 std::string folded(std::string_view text, int columns);
 
 /// "error[ID]", "warning[ID]" and "help:" at the start of what a diagnostic's line says, in red, yellow and cyan.

@@ -38,7 +38,7 @@ Diagnostics check_overrides(const std::vector<ParamGroupOverride>& overrides) {
     else if (!Expression::read(overrides[i].pattern()))
       problems.add("bad-value", key)
           .says("{} is not a regular expression: '{}'", key, overrides[i].pattern())
-          .hint("escape brackets and dots with a backslash");
+          .hint("write .* for any text; escape brackets and dots with a backslash");
   }
   return problems;
 }

@@ -247,7 +247,7 @@ class SectionReading {
     if (const auto reason = field.check(value); !reason.empty())
       reader_.refuse("bad-value", path, entry.value.where)
           .says("{} {}, got {}", path, reason, kind_name(entry.value))
-          .hint(std::string(field.doc));
+          .hint("{}: {}", path, field.doc);
   }
 
   /// Records the locations of the keys in a mapping that has no field table, and of the items in a list that come from

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/file_text.h"
+#include "base/find_file.h"
 #include "config/differences.h"
 #include "config/limits.h"
 #include "config/objective.h"
@@ -278,7 +279,7 @@ LoadedRecipe load_recipe(const std::string& path, std::span<const Override> over
     loaded.path = path;
     loaded.problems.add(file.too_large ? ProblemId("yaml-syntax") : ProblemId("missing-file"))
         .says("recipe '{}' cannot be read: {}", path, file.problem)
-        .hint("give the path of a YAML file")
+        .hint("give the path of a YAML file{}", near_name(path))
         .at({path, 0, 0});
     return loaded;
   }

@@ -28,7 +28,7 @@ bool BadRows::finish(Diagnostics& problems) {
                       });
     if (same) {
       first_[0].message = fmt::format("none of {} rows can be used: {}", count_, first_[0].message);
-      first_[0].help = "the rows are of another kind than the section says";
+      if (first_[0].id == "bad-row") first_[0].help = "the rows are of another kind than the section says";
       first_.erase(first_.begin() + 1, first_.end());
     }
     std::string said;  // consecutive problems with the same help print it once

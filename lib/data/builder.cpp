@@ -44,7 +44,8 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
     else
       problems.add("missing-file", key)
           .says("there is no file '{}'", path)
-          .hint("looked beside the recipe and in the working directory");
+          .hint("looked beside the recipe and in the working directory{}",
+                near_name(parts.context.recipe_folder / path));
   }
   if (paths.empty()) problems.add("missing-key", key).says(path_key + " names no data").hint("files, or a repository");
   if (problems.size() > before) return false;

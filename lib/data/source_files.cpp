@@ -197,13 +197,10 @@ class Finder {
   }
 
   void report_missing(const std::string& written, const fs::path& path) {
-    std::string help = fmt::format("looked in {} and in the working directory",
-                                   recipe_folder_.empty() ? "." : recipe_folder_.native());
-    const auto near = near_name(path);
-    if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
     problems_.add("missing-file", key_)
         .says("there is no file, folder or match for '{}'", written)
-        .hint(std::move(help));
+        .hint("looked in {} and in the working directory{}", recipe_folder_.empty() ? "." : recipe_folder_.native(),
+              near_name(path));
   }
 
   Wanted wanted_;

@@ -94,6 +94,11 @@ TextChoice text_choice(const config::DatasetConfig& dataset) {
     }
     if constexpr (requires { section.chat_template(); })
       if (!out.chat_template) out.chat_template = section.chat_template();
+    using Section = std::decay_t<decltype(section)>;
+    if constexpr (std::is_same_v<Section, config::ChatDatasetConfig> ||
+                  std::is_same_v<Section, config::AgentChatDatasetConfig> ||
+                  std::is_same_v<Section, config::XlamDatasetConfig>)
+      out.chats = true;
   });
   return out;
 }

@@ -59,6 +59,7 @@ struct TextChoice {
   std::optional<std::string> tokenizer = {};      ///< absent: the model's
   std::optional<std::string> chat_template = {};  ///< a file, or the template itself; absent: the tokenizer's
   bool has_text = false;                          ///< the section has a tokenizer; false for data that holds ids
+  bool chats = false;                             ///< rows become text by a chat template
 };
 TextChoice text_choice(const config::DatasetConfig& dataset);
 

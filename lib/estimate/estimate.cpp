@@ -85,10 +85,12 @@ std::string memory_text(const Estimate& estimate, const plan::TrainingPlan& plan
 std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, Detail detail) {
   const auto& time = estimate.time;
   const int world = plan.mesh.world_size();
-  std::string out = fmt::format(
-      "time      {} per step: schedule {} (estimated bubble {:.1f}%), data parallel {}, optimizer {}, other {}\n",
-      format_seconds(time.step), format_seconds(time.schedule), 100 * time.bubble, format_seconds(time.communication),
-      format_seconds(time.optimizer), format_seconds(time.overhead));
+  std::string out =
+      fmt::format("time      {} per step: {} {}{}{}, optimizer {}, other {}\n", format_seconds(time.step),
+                  plan.pipelined ? "schedule" : "forward and backward", format_seconds(time.schedule),
+                  plan.pipelined ? fmt::format(" (estimated bubble {:.1f}%)", 100 * time.bubble) : "",
+                  time.communication > 0 ? fmt::format(", data parallel {}", format_seconds(time.communication)) : "",
+                  format_seconds(time.optimizer), format_seconds(time.overhead));
   out += fmt::format("          {} tokens/s, {} per rank; MFU {:.1f}% of {:.4g} TFLOP/s ({}: {})\n",
                      format_count(time.tokens_per_second), format_count(time.tokens_per_second / world), 100 * time.mfu,
                      estimate.hardware.peak / 1e12, estimate.hardware.name, estimate.hardware.origin);
@@ -108,9 +110,8 @@ std::string time_text(const Estimate& estimate, const plan::TrainingPlan& plan, 
   if (estimate.copies)
     out += fmt::format("          copies in memory add {} to it on average\n", format_seconds(time.copies));
   if (detail == Detail::kBrief) return out;
-  out += fmt::format(
-      "          FLOPs per step {:.4g} = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
-      time.flops, plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
+  out += fmt::format("          {} per step = 3 x forward{} ({} tokens; attention causal, recomputation not counted)\n",
+                     format_flops(time.flops), plan.adapters ? ", of frozen weights 2 x" : "", plan.batch.tokens());
   for (const auto& each : time.traffic)
     out += fmt::format("          {} x{} over {}: {} per rank and step ({}), {}\n", mesh::name_of(each.axis), each.size,
                        name_of(each.link), format_bytes(each.bytes), each.what, format_seconds(each.seconds));

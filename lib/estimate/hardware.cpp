@@ -238,11 +238,11 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   }
   if (config.memory()) {
     const auto bytes = parse_bytes(*config.memory());
-    if (bytes && *bytes > 0)
+    if (bytes && static_cast<double>(*bytes) >= kMiB)  // "80" is bytes
       out.memory = static_cast<double>(*bytes);
     else
       problems.add("bad-value", "hardware.memory")
-          .says("'{}' is not a memory size", *config.memory())
+          .says("'{}' is not the memory of a device", *config.memory())
           .hint("a number with a unit, for example 80GiB");
   }
   if (config.peak_tflops() && found == nullptr) out.peak = *config.peak_tflops() * 1e12;

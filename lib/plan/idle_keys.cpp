@@ -98,7 +98,8 @@ constexpr std::string_view kPack = "remove it, or set packed_sequence.packed_seq
 
 const Idle kIdle[] = {
     {"distributed.pipeline", [](const Situation& s) { return s.sizes().pp == 1; },
-     "the pipeline section has no effect with pp_size 1", "set distributed.pp_size to 2 or more"},
+     "the pipeline section has no effect with pp_size 1 (but pp_seq_len, on estimates)",
+     "set distributed.pp_size to 2 or more"},
     {"distributed.pipeline.search", [](const Situation& s) { return s.sizes().pp > 1 && !s.searches(); },
      "the search section has no effect on a schedule that is named or read from a file",
      "remove it, or set pp_schedule: searched"},

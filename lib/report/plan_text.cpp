@@ -174,9 +174,9 @@ std::string teacher_text(const plan::TrainingPlan& plan) {
 
 std::string batch_text(const plan::TrainingPlan& plan) {
   const auto& b = plan.batch;
-  std::string out = fmt::format("batch     {} sequences per step = {} data-parallel x {} run{} x {} microbatch{} of {}",
-                                b.global, plan.mesh.sizes().dp(), b.runs, b.runs == 1 ? "" : "s", b.microbatches,
-                                b.microbatches == 1 ? "" : "es", b.microbatch);
+  std::string out = fmt::format("batch     {} sequences per step = {} data-parallel", b.global, plan.mesh.sizes().dp());
+  if (b.merged == 1) out += fmt::format(" x {} accumulation step{}", b.runs, b.runs == 1 ? "" : "s");
+  out += fmt::format(" x {} microbatch{} of {}", b.microbatches, b.microbatches == 1 ? "" : "es", b.microbatch);
   if (b.merged > 1) out += fmt::format(" ({} accumulation steps together)", b.merged);
   if (b.length > 0)
     out += fmt::format("; {} tokens each, {} tokens per step", b.length, b.tokens());
@@ -239,7 +239,7 @@ std::string stages_text(const estimate::EstimatedPlan& plan, bool full) {
                                   : pipeline.stages[s].flops);
   const auto [lightest, heaviest] = std::minmax_element(loads.begin(), loads.end());
   std::vector<std::string> header = {"stage", "rank", "modules", "parameters", "load"};
-  if (full) header.insert(header.end(), {"forward GFLOP per microbatch", "output"});
+  if (full) header.insert(header.end(), {"forward per microbatch", "output"});
   TextTable table(header);
   for (const auto& stage : pipeline.stages) {
     const double own = loads[static_cast<std::size_t>(stage.stage)];
@@ -248,7 +248,7 @@ std::string stages_text(const estimate::EstimatedPlan& plan, bool full) {
         std::to_string(stage.stage), std::to_string(stage.pp_rank), modules_text(*plan.model, stage.part),
         format_count(static_cast<double>(stage.part.parameters + stage.adapters)),
         fmt::format("{:.0f}%{}", 100 * load, own == *heaviest && *lightest < *heaviest ? " heaviest" : "")};
-    if (full) row.insert(row.end(), {fmt::format("{:.3g}", stage.flops / 1e9), shape_text(stage.io.output)});
+    if (full) row.insert(row.end(), {format_flops(stage.flops), shape_text(stage.io.output)});
     table.add(row);
   }
   return table.text();

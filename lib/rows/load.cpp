@@ -55,7 +55,10 @@ std::unique_ptr<Rows> open_file(const fs::path& file, Diagnostics& problems) {
   if (reader != "json" && reader != "csv") {
     problems.add("bad-value")
         .says("'{}' is of no kind that is read", file.native())
-        .hint("Parquet, Arrow, JSON, JSON lines, CSV and TSV files are read, texts also with .gz or .zst")
+        .hint(
+            "Parquet, Arrow, JSON, JSON lines, CSV and TSV files are read, texts also with .gz or .zst; plain text is "
+            "read by "
+            "_target_: text")
         .at({file.native(), 0, 0});
     return nullptr;
   }
@@ -158,7 +161,7 @@ class Loading {
     std::string help = fmt::format("looked for a folder in {} and in the working directory",
                                    request_.recipe_folder.empty() ? "." : request_.recipe_folder.native());
     const auto near = near_name(request_.recipe_folder / request_.path);
-    if (!near.empty()) help += fmt::format("; did you mean '{}'?", near);
+    help += near;
     if (const auto download = download_advice(request_.path, request_.revision, HubKind::kDataset);
         near.empty() && !download.empty())
       help +=

@@ -168,8 +168,8 @@ class Chart {
     const Shape& shape = timeline_.shape;
     put("<text x=\"16\" y=\"26\" font-size=\"17\" font-weight=\"bold\" fill=\"#222222\">{}{}bubble {:.1f} %</text>\n",
         in_xml(options_.title), options_.title.empty() ? "" : ": ", 100 * timeline_.bubble_fraction);
-    put("<text x=\"16\" y=\"46\" font-size=\"12\" fill=\"#666666\">{} rank{}, {} stage{}, {} microbatch{}; one run "
-        "takes {}; right: busy share of each rank</text>\n",
+    put("<text x=\"16\" y=\"46\" font-size=\"12\" fill=\"#666666\">{} rank{}, {} stage{}, {} microbatch{} in "
+        "{}; right: busy share of each rank</text>\n",
         shape.ranks, shape.ranks == 1 ? "" : "s", shape.stages, shape.stages == 1 ? "" : "s", shape.microbatches,
         shape.microbatches == 1 ? "" : "es", duration(timeline_.makespan));
   }

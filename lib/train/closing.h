@@ -29,6 +29,7 @@ class Closing {
     bool has_base = false;        ///< those adapters belong to a model in a folder
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
     std::string prompt = {};      ///< to try; empty: any
+    bool chats = false;           ///< the data are conversations
     std::string lowest = {};  ///< path of the checkpoint with the lowest validation loss; empty: the newest, or none
     double lowest_loss = 0;   ///< that loss
     std::int64_t steps_done = 0;  ///< before this run, which may make no step itself

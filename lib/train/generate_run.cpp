@@ -73,6 +73,12 @@ class GenerateRun {
       : request_(request), world_(world), loaded_(config::recipe_of(request)), plan_(make_plan()) {
     Diagnostics problems;
     const auto& model = *plan_.model;
+    if (model.spec.architecture.ends_with("ForSequenceClassification")) {
+      problems.add("unsupported-model")
+          .says("'{}' is a classifier ({}): it gives labels, not text", model.folder.native(), model.spec.architecture)
+          .hint("name a causal language model");
+      agree(world, loaded_, std::move(problems));
+    }
     const auto files = WeightFiles::open(model.folder, model, world.rank() == 0, problems);
     const auto adapters = open_adapters(problems);
     tokenizer_ = data::open_tokenizer(request.tokenizer(), {}, "tokenizer", problems);
@@ -283,10 +289,11 @@ class GenerateRun {
 
   void say(const Answer& answer, bool cut) const {
     const auto later = static_cast<double>(answer.ids.size() - 1);
-    const double rate = later > 0 ? later / (answer.seconds - answer.first_seconds) : 0;
+    const auto rate =  // of the tokens after the first one, which reading the prompt gives
+        later > 0 ? fmt::format(", {:.1f} tokens/s", later / (answer.seconds - answer.first_seconds)) : "";
     std::fputs(fmt::format(
-                   "[{} tokens read in {:.2f} s, {} written, {:.1f} tokens/s; {}{}]\n", answer.prompt_tokens,
-                   answer.first_seconds, answer.ids.size(), rate,
+                   "[{} tokens read in {:.2f} s, {} written{}; {}{}]\n", answer.prompt_tokens, answer.first_seconds,
+                   answer.ids.size(), rate,
                    generator_->cache_bytes() > 0
                        ? fmt::format("keys and values {}", format_bytes(static_cast<double>(generator_->cache_bytes())))
                        : "no key-value cache: the model has layers without keys",

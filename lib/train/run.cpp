@@ -225,7 +225,8 @@ class Run {
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
     // What generate could be given: it takes language models only.
-    const bool text = data::text_choice(*recipe_.dataset()).has_text && !setup_->plan.model->spec.vision;
+    const auto choice = data::text_choice(*recipe_.dataset());
+    const auto& spec = setup_->plan.model->spec;
     const auto& generation = recipe_.generation();
     const bool prompted = generation && !generation->prompts().empty();
     for (const auto& line : closing_.lines({.stopped = code == ExitCode::kStopped,
@@ -233,8 +234,9 @@ class Run {
                             .adapters = setup_->plan.adapters.has_value(),
                             .few_bits = setup_->plan.execution.precision.quantization.has_value(),
                             .has_base = setup_->plan.model->load_weights,
-                            .has_text = text,
+                            .has_text = choice.has_text && !spec.vision && spec.classes == 0,
                             .prompt = prompted ? generation->prompts().front() : "",
+                            .chats = choice.chats,
                             .lowest = lowest_saved(),
                             .lowest_loss = checkpointing_->best_loss().value_or(0),
                             .steps_done = start_->first_step}))
@@ -497,7 +499,8 @@ class Run {
       if (ids.empty()) ids.push_back(tokenizer->bos().value_or(0));
       const auto added = generator.continue_text(ids, options);
       const auto text = tokenizer->decode(added);
-      reports_->line(printable_lines(fmt::format("--- {}{}", prompt, up_to_sentence(text))));
+      const bool cut = std::cmp_equal(added.size(), options.tokens);
+      reports_->line(printable_lines(fmt::format("--- {}{}", prompt, up_to_sentence(text, cut))));
       reports_->event({.event = "sample", .message = text, .fields = {{"prompt", prompt}}});
     }
   }

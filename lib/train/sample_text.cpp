@@ -16,15 +16,18 @@ bool after_title(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-std::string_view up_to_sentence(std::string_view text) {
+std::string up_to_sentence(std::string_view text, bool cut) {
   for (auto at = text.find_last_of(kEnds); at != text.npos;
        at = at == 0 ? text.npos : text.find_last_of(kEnds, at - 1)) {
     auto end = at + 1;
     while (end < text.size() && kCloses.find(text[end]) != kCloses.npos) ++end;
     if (end < text.size() && kBlanks.find(text[end]) == kBlanks.npos) continue;
-    if (!after_title(text, at)) return text.substr(0, end);
+    if (!after_title(text, at)) return std::string(text.substr(0, end));
   }
-  return text;
+  const auto word = text.find_last_not_of(kBlanks, text.find_last_of(kBlanks));
+  return cut && text.find_last_of(kBlanks) != text.npos && word != text.npos
+             ? std::string(text.substr(0, word + 1)) + " ..."
+             : std::string(text);
 }
 
 }  // namespace automodel::train

@@ -51,14 +51,9 @@ else
 fi
 needs_torch() {
   for word in "$@"; do
-    case "$word" in
-      train|verify|generate|--calibrate|*.yaml|*.yml) return 0 ;;
-      plan|config|schema|slurm|checkpoint|data|report|tokenize|completion|doctor|-h|--help|--version) break ;;
-    esac
+    case "$word" in -h|--help) return 1 ;; --calibrate|--ranks) return 0 ;; esac
   done
-  for word in "$@"; do
-    case "$word" in --calibrate|--ranks) return 0 ;; esac
-  done
+  case "${1:-}" in train|verify|generate|*.yaml|*.yml) return 0 ;; esac
   return 1
 }
 if [ -n "$torch" ]; then
@@ -104,4 +99,5 @@ for environment in "$mpi" "$root/../../../.." "${VIRTUAL_ENV:-}" "${CONDA_PREFIX
   done
 done
 
+export AUTOMODEL_PROGRAM="$self"  # which job scripts name
 exec "$root/libexec/automodel" "$@"

@@ -24,6 +24,11 @@ TEST_CASE("sizes, counts and times are printed with three significant digits", "
   CHECK(format_count(8'030'000) == "8.03 M");
   CHECK(format_count(405.85e9) == "406 B");
   CHECK(format_count(42) == "42");
+  CHECK(format_flops(7.56e13) == "75.6 TFLOP");
+  CHECK(format_flops(9.421e17) == "942 PFLOP");
+  CHECK(format_flops(9.421e20) == "942 EFLOP");
+  CHECK(format_flops(512) == "512 FLOP");
+  CHECK(format_seconds(0) == "0 s");
   CHECK(format_seconds(0.0123) == "12.3 ms");
   CHECK(format_seconds(7500) == "2 h 05 min");
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shared_part.h"
 #include "temporary_folder.h"
 
 namespace automodel {
@@ -34,6 +35,12 @@ TEST_CASE("a pipe that the caller opened is read to its end", "[base]") {
   close(ends[1]);
   CHECK(file_text("/dev/fd/" + std::to_string(ends[0]), 10).text == "text");
   close(ends[0]);
+}
+
+TEST_CASE("each place of a part of the program is looked at, and named, once", "[base]") {
+  using Paths = std::vector<std::filesystem::path>;
+  CHECK(part_places("/a/bin", "p.so") == Paths{"/a/bin/p.so", "/a/lib/automodel/p.so"});
+  CHECK(part_places("/a/test", "p.so") == Paths{"/a/test/p.so", "/a/lib/automodel/p.so", "/a/bin/p.so"});
 }
 
 }  // namespace automodel

@@ -41,6 +41,10 @@ TEST_CASE("text is folded at blanks, below the column in which it began", "[base
   CHECK(folded("    /a/path/that/is/wider/than/it x", 20) == "    /a/path/that/is/wider/than/it\n        x");
   CHECK(folded("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc \xc3\xbc\xc3\xbc", 7) ==
         "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc \xc3\xbc\xc3\xbc");
+  // A number stays with its unit.
+  CHECK(folded("time      1 step: other 5.00 ms", 30) == "time      1 step: other\n          5.00 ms");
+  CHECK(folded("model     3.35 B per token, in layer 7 mostly", 42) ==
+        "model     3.35 B per token, in layer 7\n          mostly");
   CHECK(folded("no terminal changes a line", 0) == "no terminal changes a line");
   for (int columns = 1; columns < 90; ++columns) {
     INFO(columns);

@@ -134,6 +134,15 @@ TEST_CASE("Missing, unexpected and mis-shaped tensors are all reported, and no w
   CHECK(found.places.empty());
 }
 
+TEST_CASE("A head that shares the embedding is suggested only where nothing else is missing") {
+  const auto model = model_named("llama");
+  auto tensors = model.tensors;
+  tensors.erase("lm_head.weight");
+  CHECK(find(model, tensors).problems.at(0).help.find("tie_word_embeddings: true") != std::string::npos);
+  tensors.erase("model.norm.weight");
+  CHECK(find(model, tensors).problems.at(0).help.find("belongs to another model") != std::string::npos);
+}
+
 TEST_CASE("Quantized weights are refused with an error of their own") {
   const auto model = model_named("llama");
   auto tensors = model.tensors;

@@ -1,5 +1,7 @@
 // What the front end says before anything runs: files that a run would miss, and advice that fits the command.
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -77,6 +79,14 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
   };
   CHECK(holds(said("plan r.yaml --wrld-size 3"), "did you mean '--world-size'?"));
   CHECK(holds(said("train r.yaml --plan"), "unknown key 'plan'"));
+  CHECK(holds(said("train r.yaml --gpus 2"), "help: write --nproc-per-node N\n"));
+  CHECK(holds(said("train r.yaml --epochs=2"), "help: write --step_scheduler.num_epochs VALUE\n"));
+  CHECK(holds(said("plan r.yaml --seq_length 8"), "help: write --dataset.seq_length VALUE\n"));
+  CHECK(holds(said("plan r.yaml --foo 1"), "help: known: "));
+  CHECK(holds(said("completion tcsh"), "help: known: bash, zsh, fish\n"));
+  CHECK(holds(said("plan r.yaml --memory 80"), "'80' is not the memory of a device\n    help: a number with a unit"));
+  CHECK(holds(said("plan r.yaml --step_scheduler.max_steps 0"),
+              "must be at least 1, got '0'\n    help: step_scheduler.max_steps: Optimizer steps"));
   CHECK(holds(said("train r.yaml --distributed.dp_size 4 --step_scheduler.local_batch_size 1"),
               "start 4 ranks: '--nproc-per-node 4' on this machine"));
   CHECK(holds(said("slurm r.yaml --nodes 3 --ranks-per-node 1 --distributed.pp_size 2 --distributed.pipeline "
@@ -106,6 +116,19 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
   CHECK(quantized.code == 3);
   CHECK(holds(quantized.err, "qat is not supported: "));
   CHECK(holds(said("plan r.yaml --quantization '{load_in_4bit: true}'"), "there are no adapters to train instead"));
+}
+
+TEST_CASE("nothing is measured that could not be kept", "[cli]") {
+  const test::TemporaryFolder folder;
+  const char* set = std::getenv("AUTOMODEL_CALIBRATION");
+  const auto before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  setenv("AUTOMODEL_CALIBRATION", "", 1);
+  for (const auto* words : {"plan r.yaml --calibrate", "plan --calibrate"}) {
+    const auto outcome = run(folder, kModel + kMock, words);
+    CHECK(outcome.code == 4);
+    CHECK(holds(outcome.err, "error[cannot-write]: AUTOMODEL_CALIBRATION is empty"));
+  }
+  before ? setenv("AUTOMODEL_CALIBRATION", before->c_str(), 1) : unsetenv("AUTOMODEL_CALIBRATION");
 }
 
 TEST_CASE("mesh sizes that an error suggests suit the model and the batch", "[cli]") {
@@ -138,6 +161,12 @@ TEST_CASE("a name that is nearly right is found, and what a folder or a name nee
   CHECK(holds(said("plan" + model + "adapters}'"), "'automodel checkpoint export DIR NEW_FOLDER --merge'"));
   CHECK(holds(said("train" + model + "acme/unknown}'"), "nothing is downloaded: 'hf download acme/unknown' does that"));
   CHECK(holds(said("train" + model + "./unknown}'"), "nothing is downloaded\n"));
+  CHECK(holds(said("plan q.yaml"), "give the path of a YAML file; did you mean 'r.yaml'?\n"));
+  const std::string chat =
+      "data r.yaml --dataset '{_target_: chat, tokenizer: " + kGolden + "/tokenizer/qwen2, path_or_dataset_id: ";
+  CHECK(holds(said(chat + "chats.jsonl}'"), "there is no file 'chats.jsonl'"));
+  CHECK(holds(said(chat + "chats.jsonl}'"), "in the working directory; did you mean 'chat.jsonl'?\n"));
+  CHECK(holds(said(chat + "zzzzzzzzz.csv}'"), "in the working directory\n"));
 }
 
 TEST_CASE("an error about a line that is indented too far names that line", "[cli]") {

@@ -653,8 +653,12 @@ TEST_CASE("a valid recipe is planned, in text and as one JSON document", "[cli]"
   CHECK(config.out.find("distributed.pp_size: 2  # r.yaml:4\n") != std::string::npos);
   // On a CPU a model computes in its own dtype unless the recipe has a policy.
   const std::string sharded = "config r.yaml --distributed.strategy fsdp2";
-  CHECK(test::run_program(folder, sharded).out.find("mp_policy.param_dtype: \"bfloat16\"  # default on cuda; ") !=
+  CHECK(test::run_program(folder, sharded + " --device cpu")
+            .out.find("\ndistributed.mp_policy: null  # default on a cpu: the model's own dtype\n") !=
         std::string::npos);
+  const auto either = test::run_program(folder, sharded + " --device auto").out;
+  CHECK(either.find("mp_policy.param_dtype: \"bfloat16\"  # default on cuda; none on a cpu\n") != std::string::npos);
+  CHECK(either.find("mp_policy.cast_forward_inputs: false  # default on cuda; none on a cpu\n") != std::string::npos);
   const auto policy = test::run_program(folder, sharded + " --distributed.mp_policy.reduce_dtype float32");
   CHECK(policy.out.find("distributed.mp_policy.param_dtype: null  # default\n") != std::string::npos);
   CHECK(nlohmann::json::parse(test::run_program(folder, "schema").out)["properties"].contains("model"));

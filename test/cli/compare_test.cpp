@@ -53,6 +53,26 @@ TEST_CASE("plan --compare-schedules lists every schedule in one table, fastest f
   for (const auto& name : names) CHECK(picture.find(name) != std::string::npos);
 }
 
+TEST_CASE("charts of --compare-schedules show whole steps, also of schedules with a pass per accumulation step",
+          "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("r.yaml", kRecipe);
+  const auto run =
+      test::run_program(folder,
+                        "plan r.yaml --compare-schedules --json --timeline all.svg "
+                        "--step_scheduler.global_batch_size 32 --distributed.pipeline.merge_accumulation false");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto picture = folder.read("all.svg");
+  std::size_t charts = 0;
+  for (auto at = picture.find(" microbatches in "); at != std::string::npos;
+       at = picture.find(" microbatches in ", at + 1)) {
+    CHECK(picture.substr(at - 2, 2) == "32");
+    ++charts;
+  }
+  CHECK(charts == json::parse(run.out).at("schedules").size());
+}
+
 TEST_CASE("impossible schedules are listed with the reason, and a recipe without a pipeline is refused", "[cli]") {
   const test::TemporaryFolder folder;
   folder.write("r.yaml", kRecipe);

@@ -170,6 +170,7 @@ TEST_CASE("data says which keys of the section a run refuses", "[cli]") {
   dataset["unshifted"] = true;
   const auto told = show(folder, {{"model", kModel}, {"dataset", dataset}}, "--json");
   CHECK(told.err.find("warning[unsupported]: dataset.unshifted is not supported") != std::string::npos);
+  CHECK(told.err.ends_with("as if it were not set\n"));
   CHECK(told.out == plain.out);
 }
 

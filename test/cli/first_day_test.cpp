@@ -1,7 +1,9 @@
 // What a user meets on the first day of training, tested with the programs themselves: runs that end, resume and are
 // mixed up.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -57,6 +59,20 @@ std::string last_line(std::string text) {
 }
 
 }  // namespace
+
+TEST_CASE("A plan uses what it just measured, also for rows that only the data tells the length of", "[first-day]") {
+  const FirstRun run;
+  const char* set = std::getenv("AUTOMODEL_CALIBRATION");
+  const auto before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  setenv("AUTOMODEL_CALIBRATION", (run.folder.path() / "rates.json").c_str(), 1);
+  const auto planned = test::run_program(run.folder, "plan r.yaml --calibrate");
+  before ? setenv("AUTOMODEL_CALIBRATION", before->c_str(), 1) : unsetenv("AUTOMODEL_CALIBRATION");
+  INFO(planned.out << planned.err);
+  REQUIRE(planned.code == 0);
+  CHECK(holds(planned.out, "estimates assume 14 tokens each"));
+  CHECK(holds(planned.out, "(cpu: calibrated 2"));
+  CHECK_FALSE(holds(planned.out, "at other sizes"));
+}
 
 TEST_CASE("A run ends by printing its losses, its model's path and what to do with the model", "[first-day]") {
   const FirstRun run;

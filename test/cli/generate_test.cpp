@@ -105,6 +105,11 @@ TEST_CASE("generate refuses unusable models, prompts and options with a specific
   refuses("ck --prompt a --base ck/LATEST/model", "--base is for adapters");
   refuses("ck --prompt a --logits --temperature 1", "--temperature");
   refuses("ck --chat --logits", "--logits reads no conversation");
+  auto config = nlohmann::json::parse(folder.read("model/config.json"));
+  config["architectures"] = {"LlamaForSequenceClassification"};
+  folder.write("model/config.json", config.dump());
+  refuses("model --prompt a --tokenizer bytes",
+          "is a classifier (LlamaForSequenceClassification): it gives labels, not text", 3);
 }
 
 TEST_CASE("commands that have no pictures to give refuse a model with a vision tower") {

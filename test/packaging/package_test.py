@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     work.chmod(0o777)
     (work / "r.yaml").write_text(RECIPE)
     program = env / "bin/automodel"
-    assert "automodel" in run([program, "--version"], work) or True
+    assert run([program, "--version"], work).strip(), "no version"
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
     quickstart = site / "automodel/recipes/quickstart.yaml"
     said = run([program, "train", quickstart, "--nproc-per-node", "2", "--step_scheduler.max_steps", "3"], work)
@@ -90,6 +90,12 @@ with tempfile.TemporaryDirectory(prefix="automodel-package-") as name:
     program = unpacked / "bin/automodel"
     assert "plan of r.yaml" in run([program, "plan", "r.yaml"], work)
     assert "label" in run([program, "data", "r.yaml", "--rows", "1"], work)  # a command that needs no LibTorch
+    for words, says in {("k8s", "r.yaml", "--nodes", "1"): "kind: ", ("studio", "r.yaml", "--help"): "Usage: ",
+                        ("init", "sft", "--model", "m", "--data", "d.jsonl", "-o", "made.yaml"): "made.yaml",
+                        ("slurm", "r.yaml", "--nodes", "1"): "#SBATCH", ("train", "--help"): "Usage: "}.items():
+        assert says in run([program, *words], work), words
+    job = run([program, "slurm", "r.yaml", "--nodes", "1"], work)
+    assert f"{program} train" in job and "libexec" not in job, job
     if (unpacked / "libexec/automodel-picture.so").exists():
         shutil.copytree(SOURCE / "test/golden/vlm/llava", work / "llava")
         (work / "p.yaml").write_text("model: {pretrained_model_name_or_path: llava}\n"

@@ -33,11 +33,25 @@ TEST_CASE("a plan's first line says whether it fits, how fast it is and what tak
   CHECK(text.starts_with("plan of recipe.yaml: " + line + "\n"));
   const auto full = to_text(plan, ActionFormat::kNone, estimate::Detail::kFull);
   CHECK(full.starts_with("plan of recipe.yaml: " + line + "\n"));
-  for (const auto* detail : {"FLOPs per step", "phases of the heaviest", "microbatches in flight", "GFLOP"}) {
+  for (const auto* detail :
+       {"FLOP per step = 3 x forward", "phases of the heaviest", "microbatches in flight", "forward per microbatch"}) {
     CHECK(full.find(detail) != std::string::npos);
     CHECK(text.find(detail) == std::string::npos);
   }
   CHECK(holds(text, "proved: every send meets its receive"));
+}
+
+TEST_CASE("a plan's times and sizes name only what there is, in units", "[plan]") {
+  const auto single = to_text(test::planned(kModel + "hardware: {memory: 8GiB}\n"));
+  CHECK(holds(single, " per step: forward and backward "));
+  for (const auto* absent : {"bubble", "data parallel ", " 0 s", "e+"}) CHECK_FALSE(holds(single, absent));
+  CHECK(holds(single, " x 1 accumulation step x "));
+  const auto piped = test::planned(kModel + kPipeline + "hardware: {memory: 8GiB}\n");
+  const auto full = to_text(piped, ActionFormat::kNone, estimate::Detail::kFull);
+  CHECK(holds(full, " per step: schedule "));
+  CHECK(holds(full, "(estimated bubble "));
+  CHECK_FALSE(holds(full, "e+"));
+  CHECK_FALSE(holds(full, " 0 s"));
 }
 
 TEST_CASE("a verdict names a plan that does not fit, and has no pipeline to name without one", "[plan]") {

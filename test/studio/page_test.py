@@ -107,6 +107,9 @@ class Page(unittest.TestCase):
         self.page.size(400)
         self.assertLessEqual(self.page.value("document.documentElement.scrollWidth"), 400)
         self.shot("plan-400")
+        wide = """[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth && !each.closest('details'))
+            .map(each => each.textContent).join()"""
+        self.assertEqual(self.page.value(wide), "", "tables that are cut off")
 
     def test_a_slider_is_dragged_and_the_plan_follows(self):
         self.planned()

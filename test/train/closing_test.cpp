@@ -32,4 +32,15 @@ TEST_CASE("adapters can be tried if their model is in a folder", "[train]") {
   CHECK(tries(false) == 0);
 }
 
+TEST_CASE("a run is tried with its own prompt, as a chat, or with any text", "[train]") {
+  const auto tries = [](Closing::Ending ending) {
+    ending.checkpoint = "run/epoch_0_step_1";
+    ending.has_text = true;
+    return Closing().lines(ending).at(1);
+  };
+  CHECK(tries({.prompt = "Hi", .chats = true}) == "try       automodel generate run/epoch_0_step_1 --prompt Hi");
+  CHECK(tries({.chats = true}) == "try       automodel generate run/epoch_0_step_1 --chat");
+  CHECK(tries({}) == "try       automodel generate run/epoch_0_step_1 --prompt \"Once upon a time\"");
+}
+
 }  // namespace automodel::train

@@ -128,14 +128,14 @@ bool is_quantized_part(std::string_view name) {
 }
 
 /// Reports one problem for all names of a kind.
-void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std::string_view what,
-            const std::vector<std::string>& names, std::string help) {
+void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std::string_view verb,
+            std::string_view what, const std::vector<std::string>& names, std::string help) {
   if (names.empty()) return;
   constexpr std::size_t kMost = 5;
   const auto shown =
       std::vector<std::string>(names.begin(), names.begin() + std::ptrdiff_t(std::min(kMost, names.size())));
-  std::string message = fmt::format("{} tensor{} {} '{}': {}", names.size(), names.size() == 1 ? "" : "s", what,
-                                    folder.path().native(), fmt::join(shown, ", "));
+  std::string message = fmt::format("'{}' {} {} tensor{} {}: {}", folder.path().native(), verb, names.size(),
+                                    names.size() == 1 ? "" : "s", what, fmt::join(shown, ", "));
   if (names.size() > kMost) message += fmt::format(", and {} more", names.size() - kMost);
   problems.add(id).says(std::move(message)).hint(std::move(help)).at({folder.path().native(), 0, 0});
 }
@@ -182,18 +182,17 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
     (is_quantized_part(name) ? quantized : unexpected).push_back(printable(name, kMostShown));
   }
   if (!quantized.empty()) {  // other problems would follow from their names and hide the cause
-    report(problems, folder, "weights-quantized", "are parts of quantized weights in", quantized,
+    report(problems, folder, "weights-quantized", "has", "of quantized weights", quantized,
            "quantized weights cannot be trained; use the model in bfloat16 or float32");
     return {};
   }
-  const bool head =
-      spec.classes == 0 && std::find(missing.begin(), missing.end(), layout.head + ".weight") != missing.end();
-  report(problems, folder, "weights-missing", "of the model are not in", missing,
+  const bool head = spec.classes == 0 && missing == std::vector{layout.head + ".weight"};
+  report(problems, folder, "weights-missing", "lacks", "of the model", missing,
          head ? "where the head shares the embedding's values, say tie_word_embeddings: true"
               : "the folder belongs to another model, or config.json does not describe it");
-  report(problems, folder, "weights-unexpected", "that the model does not have are in", unexpected,
+  report(problems, folder, "weights-unexpected", "has", "that the model does not have", unexpected,
          "the folder belongs to another model, or config.json does not describe it");
-  report(problems, folder, "weights-shape", "have another shape in", misshaped,
+  report(problems, folder, "weights-shape", "has", "of another shape", misshaped,
          "config.json (or an override of it) does not describe these weights");
   return missing.empty() && unexpected.empty() && misshaped.empty() ? places : WeightPlaces();
 }
