@@ -123,8 +123,9 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
     {"from-inexact", ExitCode::kBadInput, "A key changes the computation, and a recipe cannot say it.",
      "`--allow-inexact` plans without it; `plan --json` has it under `from.not_expressed`."},
     {"size-conflict", ExitCode::kBadInput,
-     "A mesh size is given under `distributed` and, with a different value, under `model_parallel`; or `teacher_model` "
-     "has another vocabulary than `model`.",
+     "A mesh size is given under `distributed` and, with a different value, under `model_parallel`; or `max_length` of "
+     "a collate function and keys of the data set give rows different lengths; or `teacher_model` has another "
+     "vocabulary than `model`.",
      "Remove one of the two sizes; a teacher and its student need the same tokenizer and `vocab_size`."},
     {"backend-conflict", ExitCode::kBadInput, "`dist_env.backend` and `distributed.backend` name different backends.",
      "Remove one of the two."},
@@ -298,10 +299,10 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "The families are listed, the nearest is named."},
     {"unsupported-model", ExitCode::kRefused,
      "`generate` is given a classifier, or the model cannot be trained here (its `model_type` is not known, an "
-     "encoder, an encoder-decoder, a quantized "
-     "checkpoint, a multimodal model other than LLaVA with CLIP, a family that can only be planned), or a class that "
-     "takes pictures is named for a model without a vision tower, or the processor of its pictures is of an "
-     "unsupported kind or gives another size than the tower takes.",
+     "encoder, an encoder-decoder, a quantized checkpoint, a multimodal model whose tower is not trained here, a "
+     "family that can only be planned), or a class that takes pictures, or data that holds them, is named for a model "
+     "without a vision tower, or the processor of its "
+     "pictures is of an unsupported kind or gives another size than the tower takes.",
      "The message says why."},
     {"multimodal", ExitCode::kOk,
      "*Warning.* This multimodal model can be planned, not trained. Its towers and projectors are placed on the first "

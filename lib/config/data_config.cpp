@@ -76,7 +76,72 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
   }
 }
 
+constexpr std::string_view kCollate = "nemo_automodel.components.datasets.vlm.collate_fns.";
+/// Those that make the rows that are made here; the first has arguments.
+constexpr std::array<std::string_view, 3> kCollateFunctions = {"default_collate_fn", "qwen2_5_collate_fn",
+                                                               "llava_onevision_collate_fn"};
+
+void read_collate_argument(Reader& reader, const Node::Entry& entry, const std::string& path, CollateFunction& out) {
+  const std::string key = join_path(path, entry.key);
+  if (entry.key == "max_length") {
+    reader.read(entry.value, key, out.max_length);
+    if (out.max_length && *out.max_length < 1)
+      reader.refuse("bad-value", key, entry.value.where)
+          .says("{} is {}", key, *out.max_length)
+          .hint("must be at least 1");
+  } else if (entry.key == "drop_overlong") {
+    bool drop = false;
+    reader.read(entry.value, key, drop);
+    if (drop)
+      reader.note_unsupported(key, "rows are not left out by an estimate of their length; max_bad_rows leaves them out",
+                              entry.where);
+  } else {
+    reader.refuse("unknown-key", key, entry.where)
+        .says("unknown key '{}'", key)
+        .hint(suggestion(entry.key, {"max_length", "drop_overlong"}));
+  }
+}
+
+void read_collate(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& function = *static_cast<CollateFunction*>(out);
+  function = {};
+  function.written = to_value(node);
+  if (node.is_null()) return;
+  const auto* target = node.kind == Node::Kind::kMap ? node.find("_target_") : nullptr;
+  const auto& named = target != nullptr ? target->value : node;
+  if (named.kind != Node::Kind::kScalar || !named.text.starts_with(kCollate)) return;
+  function.for_pictures = true;
+  const auto found = std::ranges::find(kCollateFunctions, std::string_view(named.text).substr(kCollate.size()));
+  const bool other = found == kCollateFunctions.end();
+  if (other)
+    reader.note_unsupported(
+        path, fmt::format("rows are made as by {}, and '{}' makes others", kCollateFunctions[0], named.text),
+        named.where);
+  if (target == nullptr) return;
+  for (const auto& entry : node.entries) {
+    if (entry.key == "_target_" || (other && entry.key != "max_length")) continue;
+    reader.note_origin(join_path(path, entry.key), entry.value, entry.where);
+    if (other || found == kCollateFunctions.begin()) {
+      read_collate_argument(reader, entry, path, function);
+    } else {
+      reader.refuse("unknown-key", join_path(path, entry.key), entry.where)
+          .says("unknown key '{}'", join_path(path, entry.key))
+          .hint("{} has no arguments", *found);
+    }
+  }
+}
+
 }  // namespace
+
+TypeInfo CollateFunction::config_type() {
+  return {[]() -> std::string { return "name or mapping"; }, read_collate,
+          [](const void* value, Keys) -> Value { return static_cast<const CollateFunction*>(value)->written; },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "object", "null"});
+            return out;
+          }};
+}
 
 TypeInfo TokenizerSource::config_type() {
   return {[]() -> std::string { return "path, name or mapping"; }, read_tokenizer,

@@ -36,6 +36,16 @@ struct TokenizerSource {
   static TypeInfo config_type();
 };
 
+/// `collate_fn:` a Python function's name, or a mapping with _target_ and its arguments. NeMo AutoModel's functions for
+/// pictures say how rows are made; those for text say nothing that is not said elsewhere.
+struct CollateFunction {
+  std::optional<int> max_length = std::nullopt;  ///< rows are cut and padded to it
+  bool for_pictures = false;
+  Value written = {};  ///< as the recipe has it
+  bool operator==(const CollateFunction&) const = default;
+  static TypeInfo config_type();
+};
+
 /// How samples are padded: to the longest row of their batch (also for false and do_not_pad), or each to seq_length.
 enum class SamplePadding { kBatch, kMaxLength };
 template <>
@@ -199,8 +209,8 @@ struct SentencesDatasetConfig {
   Field<int> seed{"seed", 0, "Seed of the rows.", at_least<0>};
 };
 
-/// Fields common to all row datasets.
-struct RowDatasetFields {
+/// Fields common to all data sets of rows that are encoded.
+struct RowFields {
   Field<std::optional<std::string>> split{
       "split", "train", "Rows to use: train, train[:1000], train[10%:20%], or several joined with +."};
   Field<TokenizerSource> tokenizer{
@@ -219,6 +229,10 @@ struct RowDatasetFields {
       "A Jinja file, a JSON file with a template, chatml, llama3, or the template itself; null: the tokenizer's."};
   Field<int> max_bad_rows{"max_bad_rows", 0, "Maximum number of invalid rows to skip before the run is refused.",
                           at_least<0>};
+};
+
+/// Fields common to those whose tokens are kept for the next run.
+struct RowDatasetFields : RowFields {
   Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
   Field<std::optional<std::string>> cache_dir{
       "cache_dir", std::nullopt, "Folder of that cache; null: automodel/tokens in the user's cache folder."};
@@ -413,6 +427,52 @@ struct XlamDatasetConfig : RowDatasetFields {
   Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"dtypes follow from the model and its mixed precision"}};
 };
 
+struct MedPixDatasetConfig : RowFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("medpix"),
+      std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_medpix_dataset")};
+  static constexpr std::string_view kDoc = "Questions about pictures: rows with image_id, question and answer.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "medpix-dataset/medpix-dataset",
+                                     "A folder, or a repository in the Hugging Face cache."};
+};
+
+struct RdrDatasetConfig : RowFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("rdr"), std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_rdr_dataset")};
+  static constexpr std::string_view kDoc = "Descriptions of pictures: rows with image and text.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "quintend/rdr-items",
+                                     "A folder, or a repository in the Hugging Face cache."};
+};
+
+struct CordDatasetConfig : RowFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("cord_v2"),
+      std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_cord_v2_dataset")};
+  static constexpr std::string_view kDoc =
+      "Receipts and what they say: rows with image and ground_truth, JSON whose gt_parse becomes Donut's tags.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "naver-clova-ix/cord-v2",
+                                     "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<int>> limit_dataset_samples{
+      "limit_dataset_samples", std::nullopt, "Use only this many rows of a split that is not sliced.", at_least<1>};
+};
+
+struct CatalogueDatasetConfig : RowFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("product_catalogue"),
+      std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_shopify_product_catalogue_dataset")};
+  static constexpr std::string_view kDoc =
+      "Pictures of products and their categories: rows with product_image and ground_truth_category.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "Shopify/product-catalogue",
+                                     "A folder, or a repository in the Hugging Face cache."};
+  Field<std::optional<int>> limit_dataset_samples{"limit_dataset_samples", std::nullopt,
+                                                  "Use only this many rows, from the first of the split or its part.",
+                                                  at_least<1>};
+};
+
 /// NeMo AutoModel datasets that are not implemented here: a recipe using one can be planned but not trained.
 template <const auto& kTargets>
 struct ForeignDatasetConfig {
@@ -427,14 +487,21 @@ struct ForeignDatasetConfig {
 
 inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
-    std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset")};
+    std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.mock.build_mock_vlm_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_llava_onevision_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_meta_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_magicoder_text_mix_dataset"),
+    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_unimm_chat_dataset")};
 
 /// A kind of data that a recipe names, alone or as a part of a mixture.
 using DatasetPart = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
                                  MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
                                  HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig,
                                  ChatDatasetConfig, AgentChatDatasetConfig, XlamDatasetConfig, ImdbDatasetConfig,
-                                 YelpDatasetConfig, MrpcDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+                                 YelpDatasetConfig, MrpcDatasetConfig, MedPixDatasetConfig, RdrDatasetConfig,
+                                 CordDatasetConfig, CatalogueDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 /// A part of a mixture, with its share of the rows: exactly one of `weight` and `epochs`.
 struct MixturePart {
@@ -527,8 +594,12 @@ struct DataloaderConfig {
   Field<std::optional<int>> prefetch_factor{"prefetch_factor", std::nullopt, "Batches ahead.",
                                             Ignored{"one thread prepares the next batch"}};
   Field<bool> drop_last{"drop_last", false, "Drop the last, smaller batch of an epoch."};
-  Field<Value> collate_fn{"collate_fn", nullptr, "Python function.",
-                          Ignored{"rows are padded to the longest of a batch"}};
+  Field<CollateFunction> collate_fn{
+      "collate_fn",
+      {},
+      "Name of a Python function, or a mapping of _target_ and its arguments. default_collate_fn, qwen2_5_collate_fn "
+      "and llava_onevision_collate_fn of NeMo AutoModel, for pictures, make the rows that are made here; max_length of "
+      "the first cuts and pads them. Its other functions for pictures can be planned but not trained."};
   Field<bool> group_by_length{"group_by_length", false, "Batch rows of similar length."};
   Field<int> shuffle_buffer_size{"shuffle_buffer_size", 10000, "Buffer of a streaming shuffle.",
                                  Ignored{"shuffling is a permutation of the whole epoch; it needs no buffer"}};

@@ -99,9 +99,45 @@ class Resolution {
           .says("distributed.backend is {}, but dist_env.backend is {}", *to_dict(*d.backend()).string(),
                 *to_dict(*e).string())
           .hint("remove one of the two");
+    auto& recipe = loaded_.recipe;
+    if (recipe.dataset()) collate("dataloader", recipe.dataloader->collate_fn(), *recipe.dataset(), "dataset");
+    const auto& other = recipe.validation_dataloader->collate_fn();
+    if (recipe.validation_dataset())
+      collate("validation_dataloader", other, *recipe.validation_dataset(), "validation_dataset");
+    for (auto& [name, set] : recipe.validation_datasets())
+      collate("validation_dataloader", other, set, "validation_dataset_" + name);
   }
 
  private:
+  /// A collate function's max_length is the length to which the data set's rows are cut and padded.
+  void collate(const std::string& loader, const CollateFunction& function, DatasetConfig& set, const std::string& key) {
+    if (!function.max_length) return;
+    const std::string there = loader + ".collate_fn.max_length";
+    const bool mixture = std::holds_alternative<MixtureDatasetConfig>(set);
+    int part = 0;
+    each_part(set, [&](auto& section) {
+      const auto here = mixture ? fmt::format("{}.datasets.{}.dataset", key, part++) : key;
+      if constexpr (std::is_base_of_v<RowFields, std::remove_cvref_t<decltype(section)>>) {
+        same(here + ".seq_length", section.seq_length, std::optional<int>(function.max_length), there);
+        same(here + ".padding", section.padding, SamplePadding::kMaxLength, there);
+        same(here + ".truncation", section.truncation, SampleTruncation::kCut, there);
+      } else if constexpr (!requires { section.kPlanOnly; }) {
+        problems_.refuse("bad-value", there)
+            .says("{} is for rows with pictures, and {} has none", there, here)
+            .hint("remove it; seq_length is a key of the data set");
+      }
+    });
+  }
+  template <class T>
+  void same(const std::string& here, Field<T>& field, const T& value, const std::string& there) {
+    if (given(here) && field() != value)
+      problems_.refuse("size-conflict", there)
+          .says("{} cuts and pads rows to that length, but {} says otherwise", there, here)
+          .hint("remove one of the two");
+    field = value;
+    loaded_.origins.give_as(here, there);
+  }
+
   /// Afterwards both fields hold the size, so that a printed recipe can be read back.
   void size(const std::string& field, Field<int>& megatron, const std::string& key, Field<std::optional<int>>& ours) {
     const auto there = "model_parallel." + field, here = "distributed." + key;
@@ -122,9 +158,18 @@ class Resolution {
   Problems& problems_;
 };
 
+bool is_for_text(const CollateFunction& function) {
+  return !function.written.is_null() && !function.for_pictures;
+}
+
 constexpr std::array kIgnoredValues = {
     IgnoredValue{"checkpoint.model_save_format", "is torch_save", "weights are always written as safetensors",
                  [](const Recipe& recipe) { return recipe.checkpoint->model_save_format() == "torch_save"; }},
+    IgnoredValue{"dataloader.collate_fn", "is a function for text", "rows are padded to the longest of a batch",
+                 [](const Recipe& recipe) { return is_for_text(recipe.dataloader->collate_fn()); }},
+    IgnoredValue{"validation_dataloader.collate_fn", "is a function for text",
+                 "rows are padded to the longest of a batch",
+                 [](const Recipe& recipe) { return is_for_text(recipe.validation_dataloader->collate_fn()); }},
     IgnoredValue{"validation_dataloader.batch_size", "is not step_scheduler.local_batch_size",
                  "validation uses batches of step_scheduler.local_batch_size sequences; its loss is a mean over "
                  "tokens, regardless of the batch size",

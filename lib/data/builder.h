@@ -83,6 +83,14 @@ std::unique_ptr<Builder> make_yelp_builder(const config::YelpDatasetConfig& conf
                                            Diagnostics& problems);
 std::unique_ptr<Builder> make_mrpc_builder(const config::MrpcDatasetConfig& config, BuilderParts& parts,
                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_medpix_builder(const config::MedPixDatasetConfig& config, BuilderParts& parts,
+                                             Diagnostics& problems);
+std::unique_ptr<Builder> make_rdr_builder(const config::RdrDatasetConfig& config, BuilderParts& parts,
+                                          Diagnostics& problems);
+std::unique_ptr<Builder> make_cord_builder(const config::CordDatasetConfig& config, BuilderParts& parts,
+                                           Diagnostics& problems);
+std::unique_ptr<Builder> make_catalogue_builder(const config::CatalogueDatasetConfig& config, BuilderParts& parts,
+                                                Diagnostics& problems);
 
 /// Loads a repository's rows into `parts`; false after adding problems.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,

@@ -30,10 +30,12 @@ constexpr std::int32_t read_label(std::int32_t stored) {
 
 class BuiltDataset final : public Dataset {
  public:
-  BuiltDataset(TokenStore store, std::vector<std::vector<PictureFile>> pictures, Padding padding,
-               std::int64_t common_length, std::string summary)
+  BuiltDataset(TokenStore store, std::vector<std::vector<PictureSource>> pictures,
+               std::unique_ptr<const rows::Rows> table, Padding padding, std::int64_t common_length,
+               std::string summary)
       : store_(std::move(store)),
         pictures_(std::move(pictures)),
+        table_(std::move(table)),
         padding_(padding),
         common_length_(common_length),
         summary_(std::move(summary)) {}
@@ -48,7 +50,7 @@ class BuiltDataset final : public Dataset {
     out.positions.clear();
     out.segments.clear();
     out.pictures.clear();
-    for (const auto& file : pictures_of(index)) out.pictures.push_back(picture(file));
+    for (const auto& source : pictures_of(index)) out.pictures.push_back(picture(source));
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
@@ -70,28 +72,40 @@ class BuiltDataset final : public Dataset {
 
   std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
     std::vector<pictures::Size> out;
-    for (const auto& file : pictures_of(index)) out.push_back(file.size);
+    for (const auto& source : pictures_of(index)) out.push_back(source.size);
     return out;
   }
 
  private:
-  std::span<const PictureFile> pictures_of(std::int64_t index) const {
+  std::span<const PictureSource> pictures_of(std::int64_t index) const {
     if (pictures_.empty()) return {};
     return pictures_[static_cast<std::size_t>(index)];
   }
-  static pictures::PicturePtr picture(const PictureFile& file) {
+  pictures::PicturePtr picture(const PictureSource& source) const {
+    const auto fail = [&](const char* why) {
+      const auto where = source.file.empty() ? table_->where(source.row) : SourceLocation{source.file.native(), 0, 0};
+      throw Error(ExitCode::kEnvironment,
+                  Diagnostic{"bad-row"}
+                      .says("'{}' {}cannot be decoded: {}", where.file,
+                            source.file.empty() ? fmt::format("has a picture in row {} that ", where.line) : "", why)
+                      .hint("replace the picture, or remove its row")
+                      .at(where));
+    };
     try {
-      return pictures::read_picture(file.path);
+      auto out = read_picture(source, table_.get());
+      if (out->size == source.size) return out;
+      fail("its size has changed since the data set was opened");
     } catch (const pictures::PictureError& error) {
-      throw Error(ExitCode::kEnvironment, Diagnostic{"bad-row"}
-                                              .says("'{}' cannot be decoded: {}", file.path.native(), error.what())
-                                              .hint("replace the picture, or remove its row")
-                                              .at({file.path.native(), 0, 0}));
+      fail(error.what());
+    } catch (const rows::RowError& error) {
+      fail(error.what());
     }
+    return nullptr;
   }
 
   TokenStore store_;
-  std::vector<std::vector<PictureFile>> pictures_;  ///< by row; empty: there are none
+  std::vector<std::vector<PictureSource>> pictures_;  ///< by row; empty: there are none
+  std::unique_ptr<const rows::Rows> table_;           ///< of the pictures that are not files; null: all are
   Padding padding_;
   std::int64_t common_length_;
   std::string summary_;
@@ -179,8 +193,7 @@ class BuiltOpening {
       }
   }
 
-  std::unique_ptr<Dataset> finish(const Builder& builder, TokenStore store, const BadRows& bad,
-                                  const BuilderParts& parts) {
+  std::unique_ptr<Dataset> finish(const Builder& builder, TokenStore store, const BadRows& bad, BuilderParts& parts) {
     std::int64_t labels = 0, longest = 0;
     TurnEnds ends(parts.tokenizer->folder());
     for (std::int64_t row = 0; row < store.rows(); ++row) {
@@ -205,14 +218,18 @@ class BuiltOpening {
     std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),
                                       format_count(static_cast<double>(store.tokens())),
                                       format_count(static_cast<double>(labels)), bad.summary());
-    return std::make_unique<BuiltDataset>(std::move(store), std::move(pictures_), Padding{builder.fill(), 1, 0}, common,
-                                          std::move(summary));
+    const bool cells = std::ranges::any_of(pictures_, [](const auto& row) {
+      return std::ranges::any_of(row, [](const PictureSource& source) { return source.file.empty(); });
+    });
+    return std::make_unique<BuiltDataset>(std::move(store), std::move(pictures_),
+                                          cells ? std::move(parts.rows.rows) : nullptr, Padding{builder.fill(), 1, 0},
+                                          common, std::move(summary));
   }
 
   const BuiltSettings& settings_;
   const DatasetContext& context_;
   Diagnostics& problems_;
-  std::vector<std::vector<PictureFile>> pictures_ = {};  ///< of a model that takes them, by row
+  std::vector<std::vector<PictureSource>> pictures_ = {};  ///< of a model that takes them, by row
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ struct BuiltSettings {
   config::Value section;  ///< the whole section: part of the cache file's name
   std::string_view kind;
   int max_bad_rows;
-  bool cache;
-  std::optional<std::string> cache_dir;
+  bool cache = false;
+  std::optional<std::string> cache_dir = {};
 };
 
 using MakeBuilder = std::unique_ptr<Builder> (*)(const void* config, BuilderParts& parts, Diagnostics& problems);
@@ -28,8 +28,11 @@ std::unique_ptr<Dataset> open_built(const BuiltSettings& settings, const void* c
 
 template <class Config, auto make>
 std::unique_ptr<Dataset> open_rows(const Config& config, const DatasetContext& context, Diagnostics& problems) {
-  const BuiltSettings settings{config.tokenizer(),    config::to_dict(config), Config::targets[0],
-                               config.max_bad_rows(), config.cache(),          config.cache_dir()};
+  BuiltSettings settings{config.tokenizer(), config::to_dict(config), Config::targets[0], config.max_bad_rows()};
+  if constexpr (requires { config.cache(); }) {
+    settings.cache = config.cache();
+    settings.cache_dir = config.cache_dir();
+  }
   return open_built(
       settings, &config,
       [](const void* section, BuilderParts& parts, Diagnostics& own) {

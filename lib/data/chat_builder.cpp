@@ -42,7 +42,8 @@ class PictureChatBuilder final : public RowBuilder {
 
   std::optional<BuiltRow> build(std::int64_t index) override {
     const auto row = read(index);
-    return chat_->build(picture_messages(row), tools_of(row), fs::path(where(index).file).parent_path(), lengths_);
+    return chat_->build(picture_messages(row), tools_of(row), RowPictures(table(), index, messages_column(row)),
+                        lengths_);
   }
 
  private:

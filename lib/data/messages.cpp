@@ -97,10 +97,10 @@ ordered_json parts_of(const ordered_json& content) {
     if (type == "text" && member("text").is_string()) {
       out.push_back({{"type", "text"}, {"text", member("text")}});
     } else if (type == "image") {
-      const auto file = member(part.contains("image") ? "image" : "path");
-      if (!file.is_string() || file.get_ref<const std::string&>().empty())
+      const auto image = member(part.contains("image") ? "image" : "path");
+      if (!image.is_object() && (!image.is_string() || image.get_ref<const std::string&>().empty()))
         throw RowRefused("a picture of a message's content does not name its file as 'image'");
-      out.push_back({{"type", "image"}, {"image", file}});
+      out.push_back({{"type", "image"}, {"image", image}});
     } else {
       throw RowRefused(fmt::format(
           "a message's content has a part of type {}; parts are text, with 'text', and image, with the name of a file",
@@ -166,6 +166,12 @@ ordered_json openai_messages(const ordered_json& row) {
 
 ordered_json picture_messages(const ordered_json& row) {
   return messages_of(row, true);
+}
+
+std::string messages_column(const ordered_json& row) {
+  for (const char* name : {"messages", "conversation"})
+    if (const auto column = row.find(name); column != row.end() && !column->is_null()) return name;
+  return "conversations";
 }
 
 ordered_json tools_of(const ordered_json& row) {

@@ -12,8 +12,11 @@ namespace automodel::data {
 nlohmann::ordered_json openai_messages(const nlohmann::ordered_json& row);
 
 /// The same for a model that takes pictures: `conversation` is read too, and contents become lists of parts, {"type":
-/// "text", "text": ...} and {"type": "image", "image": FILE}, because some templates know no others.
+/// "text", "text": ...} and {"type": "image", "image": a file or a cell with bytes}, because some templates know no
+/// others.
 nlohmann::ordered_json picture_messages(const nlohmann::ordered_json& row);
+/// The column that they are in.
+std::string messages_column(const nlohmann::ordered_json& row);
 
 /// "a, b": the columns of a row.
 std::string column_names(const nlohmann::ordered_json& row);

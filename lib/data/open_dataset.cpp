@@ -73,6 +73,10 @@ constexpr std::array kKinds = {
     rows_of<config::ImdbDatasetConfig, make_imdb_builder>(),
     rows_of<config::YelpDatasetConfig, make_yelp_builder>(),
     rows_of<config::MrpcDatasetConfig, make_mrpc_builder>(),
+    rows_of<config::MedPixDatasetConfig, make_medpix_builder>(),
+    rows_of<config::RdrDatasetConfig, make_rdr_builder>(),
+    rows_of<config::CordDatasetConfig, make_cord_builder>(),
+    rows_of<config::CatalogueDatasetConfig, make_catalogue_builder>(),
     foreign<config::kOtherData>(),
     row<config::MixtureDatasetConfig, open_mixture>(),
 };

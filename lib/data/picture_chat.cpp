@@ -6,14 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "base/utf8.h"
 #include "data/messages.h"
 #include "pictures/decode.h"
 
 namespace automodel::data {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 ordered_json turn(const char* role, const char* text) {
@@ -63,25 +61,21 @@ class RowPixels {
 };
 
 /// The pictures that the messages name. Every one is decoded: what is damaged is found here.
-std::vector<PictureFile> files_of(const ordered_json& messages, const fs::path& folder,
-                                  const std::optional<pictures::Processor>& processor) {
-  std::vector<PictureFile> out;
+std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPictures& row,
+                                      const std::optional<pictures::Processor>& processor) {
+  std::vector<PictureSource> out;
   RowPixels pixels(processor);
   for (const auto& message : messages)
     for (const auto& part : message["content"]) {
       if (part["type"] != "image") continue;
-      const auto& name = part["image"].get_ref<const std::string&>();
-      const auto refuse = [&](std::string_view why) {
-        throw RowRefused(fmt::format("picture {} ('{}') cannot be used: {}", out.size() + 1,
-                                     printable(name, pictures::kMostShown), why));
-      };
-      if (name.find("://") != std::string::npos) refuse("nothing is downloaded; name a file");
       try {
-        const auto size = pictures::read_picture(folder / name)->size;
-        pixels.add(size);
-        out.push_back({folder / name, size});
+        auto source = row.find(part["image"]);
+        source.size = read_picture(source, &row.table())->size;
+        pixels.add(source.size);
+        out.push_back(std::move(source));
       } catch (const pictures::PictureError& error) {
-        refuse(error.what());
+        throw RowRefused(
+            fmt::format("picture {} ({}) cannot be used: {}", out.size() + 1, row.name(part["image"]), error.what()));
       }
     }
   return out;
@@ -169,11 +163,11 @@ std::optional<AnswerMarks> PictureChat::find_marks() const {
   return AnswerMarks{{begin, found}, *behind};
 }
 
-BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const fs::path& folder,
+BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const RowPictures& pictures,
                             const RowLengths& lengths) const {
   BuiltRow out;
   require_room(messages, tokens_, lengths);
-  out.pictures = files_of(messages, folder, tokens_.processor);
+  out.pictures = sources_of(messages, pictures, tokens_.processor);
   const auto text = ids_of(messages, tools);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
   if (placeholders != out.pictures.size())
@@ -200,7 +194,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
   for (std::size_t t = 1; t < ids.size(); ++t) out.labels.push_back(answers[t] ? ids[t] : kIgnoredLabel);
   if (!ids.empty()) ids.pop_back();
   out.attended = std::ssize(ids);
-  const auto size = std::max(ids.size(), static_cast<std::size_t>(lengths.full.value_or(0)));
+  const auto size = std::max(ids.size(), static_cast<std::size_t>(lengths.full.value_or(1) - 1));  // before the shift
   ids.resize(size, tokenizer_->fill());
   out.labels.resize(size, kIgnoredLabel);
   out.input_ids = std::move(ids);

@@ -2,7 +2,6 @@
 // set them.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,10 +32,10 @@ class PictureChat {
                                                  const pictures::PictureTokens& tokens, const std::string& key,
                                                  Diagnostics& problems);
 
-  /// `messages` as picture_messages() gives them; files are relative to `folder`. Decodes the
-  /// pictures. A row longer than the limit is cut, but not within its pictures. Throws RowRefused.
+  /// `messages` as picture_messages() gives them, with pictures of the row. Decodes the pictures. A row longer than the
+  /// limit is cut, but not within its pictures. Throws RowRefused and rows::RowError.
   BuiltRow build(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                 const std::filesystem::path& folder, const RowLengths& lengths) const;
+                 const RowPictures& pictures, const RowLengths& lengths) const;
   const ChatFormat& chat() const { return *chat_; }
   const AnswerMarks& marks() const { return marks_; }
 

@@ -12,4 +12,9 @@ std::string python_json(const nlohmann::ordered_json& value, bool ascii);
 /// str(value).
 std::string python_text(const nlohmann::ordered_json& value);
 
+/// Donut's text of a JSON value: <s_key>value</s_key> for each key, the last in the alphabet first, list items with
+/// <sep/> between them, other values as Python writes them; an object whose only key is text_sequence is its text.
+/// Throws RowRefused. Source: json2token in NeMo AutoModel 0.7, which sorts the keys.
+std::string tagged_text(const nlohmann::ordered_json& value);
+
 }  // namespace automodel::data

@@ -2,28 +2,22 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config/data_config.h"
+#include "data/picture_source.h"
 #include "data/row_tokenizer.h"
-#include "pictures/picture.h"
 
 namespace automodel::data {
-
-struct PictureFile {
-  std::filesystem::path path = {};
-  pictures::Size size = {};
-};
 
 /// A finished row; the sizes of input_ids and labels are equal.
 struct BuiltRow {
   std::vector<std::int32_t> input_ids = {};
-  std::vector<std::int32_t> labels = {};   ///< shifted: labels[t] is what position t must predict
-  std::int64_t attended = 0;               ///< the attention mask is 1 for this many leading positions, 0 after them
-  std::vector<PictureFile> pictures = {};  ///< in the order of their placeholders
+  std::vector<std::int32_t> labels = {};     ///< shifted: labels[t] is what position t must predict
+  std::int64_t attended = 0;                 ///< the attention mask is 1 for this many leading positions, 0 after them
+  std::vector<PictureSource> pictures = {};  ///< in the order of their placeholders
 
   bool has_labels() const;
 };
@@ -35,7 +29,7 @@ struct RowLengths {
 };
 /// From a section's seq_length, padding and truncation; adds `missing-key` at `key`.seq_length if padding has no
 /// length.
-RowLengths row_lengths(const config::RowDatasetFields& fields, const std::string& key, Diagnostics& problems);
+RowLengths row_lengths(const config::RowFields& fields, const std::string& key, Diagnostics& problems);
 
 /// Shifts labels by one, masks them (`counts`: whether each token is a label) and pads up to `full`.
 BuiltRow package(std::vector<std::int32_t> ids, const std::vector<bool>& counts, std::optional<std::int64_t> full,

@@ -42,7 +42,7 @@ void take_reason(void* self, const char* reason) {
 
 }  // namespace
 
-PicturePtr decode(std::string_view bytes) {
+PicturePtr decode(std::string_view bytes, bool upright) {
   static const auto found = open_part<Module>(part_places(program_folder(), "automodel-picture.so"),
                                               "automodel_picture_module", AUTOMODEL_PICTURE_VERSION);
   if (found.interface == nullptr)
@@ -53,7 +53,8 @@ PicturePtr decode(std::string_view bytes) {
   Taking taking;
   found.interface->decode(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), &taker, &taking);
   if (!taking.problem.empty()) throw PictureError(taking.problem);
-  return std::make_shared<const Picture>(upright(std::move(taking.picture), orientation_of(bytes)));
+  const int orientation = upright ? orientation_of(bytes) : 1;
+  return std::make_shared<const Picture>(pictures::upright(std::move(taking.picture), orientation));
 }
 
 PicturePtr read_picture(const fs::path& file) {

@@ -24,9 +24,10 @@ class PictureError : public std::runtime_error {
 inline constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 inline constexpr std::int64_t kMostPixels = 89478485;
 
-/// RGB as Pillow's exif_transpose and convert("RGB"), which is how transformers loads a file: upright by the Exif tag
-/// of orientation; transparency dropped. Throws PictureError, also if the shared object is missing.
-PicturePtr decode(std::string_view bytes);
+/// RGB as Pillow's exif_transpose and convert("RGB"), which is how transformers loads a file: turned upright by the
+/// Exif tag of orientation, unless that is false; transparency dropped. Throws PictureError, also if the shared object
+/// is missing.
+PicturePtr decode(std::string_view bytes, bool upright = true);
 PicturePtr read_picture(const std::filesystem::path& file);
 
 }  // namespace automodel::pictures

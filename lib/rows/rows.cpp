@@ -18,6 +18,10 @@ class Concatenation final : public Rows {
     const auto [part, row] = find(index);
     part->read(row, out);
   }
+  std::string bytes(std::int64_t index, std::int64_t cell) const override {
+    const auto [part, row] = find(index);
+    return part->bytes(row, cell);
+  }
   SourceLocation where(std::int64_t index) const override {
     const auto [part, row] = find(index);
     return part->where(row);
@@ -42,6 +46,7 @@ class Selection final : public Rows {
   }
   std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   void read(std::int64_t index, nlohmann::ordered_json& out) const override { rows_->read(at(index), out); }
+  std::string bytes(std::int64_t index, std::int64_t cell) const override { return rows_->bytes(at(index), cell); }
   SourceLocation where(std::int64_t index) const override { return rows_->where(at(index)); }
 
  private:
@@ -56,6 +61,10 @@ class Selection final : public Rows {
 };
 
 }  // namespace
+
+std::string Rows::bytes(std::int64_t index, std::int64_t /*cell*/) const {
+  throw RowError("rows of text hold no bytes", where(index));
+}
 
 std::unique_ptr<Rows> concatenate(std::vector<std::unique_ptr<Rows>> parts) {
   if (parts.size() == 1) return std::move(parts.front());

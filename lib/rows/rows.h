@@ -35,9 +35,12 @@ class Rows {
   virtual ~Rows() = default;
 
   virtual std::int64_t size() const = 0;
-  /// Row `index` as a JSON object, its keys in file order; a cell without a value is null or absent. Throws RowError.
-  /// Thread-safe.
+  /// Row `index` as a JSON object, its keys in file order; a cell without a value is null or absent, a binary cell is
+  /// {"bytes": its number}. Throws RowError. Thread-safe.
   virtual void read(std::int64_t index, nlohmann::ordered_json& out) const = 0;
+  /// The content of that binary cell of the row, 64 MiB at most. Throws RowError, also where rows are text and have
+  /// none. Thread-safe.
+  virtual std::string bytes(std::int64_t index, std::int64_t cell) const;
   /// File and line (from 1) of a row; formats without lines use the row number.
   virtual SourceLocation where(std::int64_t index) const = 0;
 };

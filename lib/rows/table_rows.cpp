@@ -104,7 +104,7 @@ class TableRows final : public Rows {
       if (good) count(index, text.size());
       check_given(index);
     }
-    if (!good) throw RowError(fmt::format("row {}: {}", index + 1, text), where(index));
+    if (!good) refuse_row(index, text);
     out = ordered_json::parse(text, nullptr, false);
     if (!out.is_object()) throw RowError(fmt::format("row {} holds what is not text", index + 1), where(index));
     for (const auto& column : json_columns_) {
@@ -114,8 +114,17 @@ class TableRows final : public Rows {
       if (!value.is_discarded()) cell = std::move(value);
     }
   }
+  std::string bytes(std::int64_t index, std::int64_t cell) const override {
+    std::string out;
+    const std::lock_guard lock(mutex_);
+    if (module_.bytes(table_, index, cell, append, &out) == 0) refuse_row(index, out);
+    return out;
+  }
 
  private:
+  [[noreturn]] void refuse_row(std::int64_t index, const std::string& reason) const {
+    throw RowError(fmt::format("row {}: {}", index + 1, reason), where(index));
+  }
   /// Counts the text of rows as they are first reached: compression may hide any amount.
   void count(std::int64_t index, std::size_t bytes) const {
     if (index < reached_) return;

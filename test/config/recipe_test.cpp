@@ -7,6 +7,7 @@
 
 #include "config/node.h"
 #include "config/objective.h"
+#include "config/recipe_change.h"
 #include "config/reference.h"
 #include "config/rewritten.h"
 
@@ -34,6 +35,60 @@ std::vector<std::string> shown(const LoadedRecipe& loaded) {
 const std::string kModel = "model: {config: {model_type: llama}}\n";
 
 }  // namespace
+
+TEST_CASE("collate functions for pictures say how long rows are", "[config]") {
+  const std::string module = "nemo_automodel.components.datasets.vlm.collate_fns.";
+  const auto with = [&](const std::string& loader, const std::string& keys = "") {
+    return read(kModel + "dataset: {_target_: medpix" + keys + "}\nvalidation_dataset: {_target_: rdr}\n" + loader);
+  };
+  const auto loader = [&](const std::string& function, const std::string& arguments = "") {
+    return "dataloader: {collate_fn: {_target_: " + module + function + arguments + "}}\n";
+  };
+  const auto whole = with(loader("default_collate_fn", ", max_length: 300, drop_overlong: false"));
+  REQUIRE(whole.problems.empty());
+  CHECK(whole.ignored.empty());
+  CHECK(whole.unsupported.empty());
+  const auto& rows = std::get<MedPixDatasetConfig>(*whole.recipe.dataset());
+  CHECK(rows.seq_length() == 300);
+  CHECK(rows.padding() == SamplePadding::kMaxLength);
+  CHECK(rows.truncation() == SampleTruncation::kCut);
+  CHECK_FALSE(std::get<RdrDatasetConfig>(*whole.recipe.validation_dataset()).seq_length());
+  // What is printed can be read again.
+  const auto again = read(to_json(to_dict(whole.recipe)));
+  CHECK(again.problems.empty());
+  CHECK(changed(whole, [](Recipe& recipe) { recipe.seed = 7; }).problems.empty());
+
+  CHECK(shown(with(loader("default_collate_fn", ", max_length: 300"), ", seq_length: 200")) ==
+        std::vector<std::string>{"4:108 size-conflict dataloader.collate_fn.max_length"});
+  CHECK(shown(with(loader("default_collate_fn", ", max_length: 0"))) ==
+        std::vector<std::string>{"4:120 bad-value dataloader.collate_fn.max_length"});
+  CHECK(shown(with(loader("default_collate_fn", ", max_len: 1"))) ==
+        std::vector<std::string>{"4:108 unknown-key dataloader.collate_fn.max_len"});
+  CHECK(shown(with(loader("qwen2_5_collate_fn", ", max_length: 1"))) ==
+        std::vector<std::string>{"4:108 unknown-key dataloader.collate_fn.max_length"});
+  CHECK(
+      shown(read(kModel + "dataset: {_target_: text, paths: a}\n" + loader("default_collate_fn", ", max_length: 9"))) ==
+      std::vector<std::string>{"3:108 bad-value dataloader.collate_fn.max_length"});
+
+  // Others can be planned.
+  const auto drops = with(loader("default_collate_fn", ", max_length: 300, drop_overlong: true"));
+  CHECK(drops.problems.empty());
+  REQUIRE(drops.unsupported.size() == 1);
+  CHECK(drops.unsupported[0].key == "dataloader.collate_fn.drop_overlong");
+  const auto other = with("validation_dataloader: {collate_fn: " + module + "gemma4_prefix_collate_fn}\n");
+  CHECK(other.problems.empty());
+  REQUIRE(other.unsupported.size() == 1);
+  CHECK(other.unsupported[0].key == "validation_dataloader.collate_fn");
+  const auto longer = with(loader("gemma4_prefix_collate_fn", ", max_length: 500, more: 1"));
+  CHECK(longer.problems.empty());
+  CHECK(longer.unsupported.size() == 1);
+  CHECK(std::get<MedPixDatasetConfig>(*longer.recipe.dataset()).seq_length() == 500);
+  CHECK(with("dataloader: {collate_fn: " + module + "llava_onevision_collate_fn}\n").unsupported.empty());
+  const auto text = with("dataloader: {collate_fn: {_target_: some.function, pad: 8}}\n");
+  CHECK(text.problems.empty());
+  REQUIRE(text.ignored.size() == 1);
+  CHECK(text.ignored[0].key == "dataloader.collate_fn");
+}
 
 TEST_CASE("all problems in a recipe are reported together, in file order, with line and column", "[config]") {
   const auto loaded = read(

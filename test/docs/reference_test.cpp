@@ -44,7 +44,9 @@ TEST_CASE("the ignored keys of a recipe are listed with exactly the reasons of t
 
 TEST_CASE("a value without effect is listed with the reason of the table", "[docs]") {
   const std::vector<config::Override> values = {{"checkpoint.model_save_format", "torch_save", "test"},
-                                                {"validation_dataloader.batch_size", "7", "test"}};
+                                                {"validation_dataloader.batch_size", "7", "test"},
+                                                {"dataloader.collate_fn", "a.function", "test"},
+                                                {"validation_dataloader.collate_fn", "a.function", "test"}};
   REQUIRE(config::ignored_values().size() == values.size());
   for (const auto& value : values) {
     const auto loaded =

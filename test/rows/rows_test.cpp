@@ -261,6 +261,32 @@ TEST_CASE("tables that promise or hide too much are refused before memory is tak
   CHECK_THAT(refusal("group_rows.parquet"), Catch::Contains("the file is damaged"));
 }
 
+TEST_CASE("binary cells are numbered within their row, and given by number", "[rows]") {
+  Diagnostics problems;
+  const auto pictures = load_files({automodel::golden_folder() + "/vlm/turns.parquet"}, problems);
+  REQUIRE(pictures);
+  nlohmann::ordered_json row;
+  pictures->rows->read(0, row);
+  const auto& content = row["messages"][0]["content"];
+  CHECK(content[0]["image"].dump() == R"({"bytes":{"bytes":0},"path":null})");
+  CHECK(content[1]["image"].is_null());
+  CHECK(content[2]["image"]["bytes"]["bytes"] == 1);
+  CHECK(pictures->rows->bytes(0, 0).starts_with("\x89PNG"));
+  CHECK(pictures->rows->bytes(0, 1).starts_with("\xFF\xD8"));
+  CHECK_THROWS_WITH(pictures->rows->bytes(0, 2), "row 1: it has 2 binary cells");
+  auto again = load_files(pictures->files, problems);
+  const auto selected = select(std::move(again->rows), std::vector<RowSpan>{{0, 1}, {0, 1}});
+  CHECK(selected->bytes(1, 1) == pictures->rows->bytes(0, 1));
+  const auto huge = load_files({kData + "/hostile/long_picture.parquet"}, problems);
+  REQUIRE(huge);
+  huge->rows->read(0, row);
+  CHECK_THROWS_WITH(huge->rows->bytes(0, 0), Catch::Contains("a cell of more than 67108864 bytes"));
+  const test::TemporaryFolder folder;
+  const auto text = load_files({folder.write("rows.jsonl", "{}")}, problems);
+  REQUIRE(text);
+  CHECK_THROWS_WITH(text->rows->bytes(0, 0), "rows of text hold no bytes");
+}
+
 TEST_CASE("rows of text have limits, and wide ones take no square of their columns", "[rows]") {
   const auto row_of = [](const std::string& name, const std::string& text) {
     Diagnostics problems;

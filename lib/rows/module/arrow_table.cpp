@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,7 +30,8 @@ constexpr std::int64_t kMostRowsPerByte = 64;
 constexpr int kMostColumns = 10'000;  ///< fields, those of structures included
 constexpr int kMostDepth = 64;        ///< lists and structures inside each other
 constexpr std::size_t kMostRowBytes = std::size_t{16} << 20;
-constexpr std::int64_t kRowsAtATime = 32;  ///< of the longest, as many as fit in memory
+constexpr std::size_t kMostCellBytes = std::size_t{64} << 20;  ///< of a binary cell: a picture
+constexpr std::int64_t kRowsAtATime = 32;                      ///< of the longest, as many as fit in memory
 
 /// Appends a string as JSON.
 void put_text(std::string_view text, std::string& out) {
@@ -62,51 +64,59 @@ void put_number(Number value, std::string& out) {
       out += ".0";
 }
 
-arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out);
+/// A row that is written as JSON, and one of the binary cells that are passed on the way.
+struct Row {
+  std::string text = {};
+  std::int64_t cells = 0;  ///< binary cells so far
+  std::int64_t wanted = -1;
+  std::optional<std::string_view> bytes = {};  ///< of binary cell `wanted`
+};
+
+arrow::Status put(const arrow::Array& array, std::int64_t i, Row& out);
 
 template <class List>
-arrow::Status put_list(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_list(const arrow::Array& array, std::int64_t i, Row& out) {
   const auto& list = static_cast<const List&>(array);
-  out += '[';
+  out.text += '[';
   for (std::int64_t at = list.value_offset(i), end = at + list.value_length(i); at < end; ++at) {
-    if (at > list.value_offset(i)) out += ',';
+    if (at > list.value_offset(i)) out.text += ',';
     ARROW_RETURN_NOT_OK(put(*list.values(), at, out));
   }
-  out += ']';
+  out.text += ']';
   return arrow::Status::OK();
 }
 
-arrow::Status put_struct(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_struct(const arrow::Array& array, std::int64_t i, Row& out) {
   const auto& fields = static_cast<const arrow::StructArray&>(array);
-  out += '{';
+  out.text += '{';
   for (int f = 0; f < fields.num_fields(); ++f) {
-    if (f > 0) out += ',';
-    put_text(fields.type()->field(f)->name(), out);
-    out += ':';
+    if (f > 0) out.text += ',';
+    put_text(fields.type()->field(f)->name(), out.text);
+    out.text += ':';
     ARROW_RETURN_NOT_OK(put(*fields.field(f), i, out));
   }
-  out += '}';
+  out.text += '}';
   return arrow::Status::OK();
 }
 
 /// A map becomes a list of pairs.
-arrow::Status put_map(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_map(const arrow::Array& array, std::int64_t i, Row& out) {
   const auto& map = static_cast<const arrow::MapArray&>(array);
-  out += '[';
+  out.text += '[';
   for (std::int64_t at = map.value_offset(i), end = at + map.value_length(i); at < end; ++at) {
-    out += at > map.value_offset(i) ? ",[" : "[";
+    out.text += at > map.value_offset(i) ? ",[" : "[";
     ARROW_RETURN_NOT_OK(put(*map.keys(), at, out));
-    out += ',';
+    out.text += ',';
     ARROW_RETURN_NOT_OK(put(*map.items(), at, out));
-    out += ']';
+    out.text += ']';
   }
-  out += ']';
+  out.text += ']';
   return arrow::Status::OK();
 }
 
 template <class Array>
-arrow::Status put_value(const arrow::Array& array, std::int64_t i, std::string& out) {
-  put_number(static_cast<const Array&>(array).Value(i), out);
+arrow::Status put_value(const arrow::Array& array, std::int64_t i, Row& out) {
+  put_number(static_cast<const Array&>(array).Value(i), out.text);
   return arrow::Status::OK();
 }
 
@@ -116,36 +126,43 @@ arrow::Status too_much(Parts&&... parts) {
 }
 
 template <class Array>
-arrow::Status put_string(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_string(const arrow::Array& array, std::int64_t i, Row& out) {
   if (static_cast<const Array&>(array).GetView(i).size() > kMostRowBytes)
     return too_much("a cell of more than ", kMostRowBytes, " bytes");
-  put_text(static_cast<const Array&>(array).GetView(i), out);
+  put_text(static_cast<const Array&>(array).GetView(i), out.text);
   return arrow::Status::OK();
 }
 
-arrow::Status put_truth(const arrow::Array& array, std::int64_t i, std::string& out) {
-  out += static_cast<const arrow::BooleanArray&>(array).Value(i) ? "true" : "false";
+arrow::Status put_truth(const arrow::Array& array, std::int64_t i, Row& out) {
+  out.text += static_cast<const arrow::BooleanArray&>(array).Value(i) ? "true" : "false";
   return arrow::Status::OK();
 }
 
-arrow::Status put_word(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_word(const arrow::Array& array, std::int64_t i, Row& out) {
   const auto& words = static_cast<const arrow::DictionaryArray&>(array);
   return put(*words.dictionary(), words.GetValueIndex(i), out);
 }
 
-arrow::Status put_stored(const arrow::Array& array, std::int64_t i, std::string& out) {
+arrow::Status put_stored(const arrow::Array& array, std::int64_t i, Row& out) {
   return put(*static_cast<const arrow::ExtensionArray&>(array).storage(), i, out);
 }
 
-/// Images and audio, which no builder reads.
-arrow::Status put_bytes(const arrow::Array&, std::int64_t, std::string& out) {
-  out += "{\"bytes\":null}";
+/// Binary cells stay where they are; the row has their numbers.
+template <class Array>
+arrow::Status put_bytes(const arrow::Array& array, std::int64_t i, Row& out) {
+  if (out.cells == out.wanted) {
+    out.bytes = static_cast<const Array&>(array).GetView(i);
+    if (out.bytes->size() > kMostCellBytes) return too_much("a cell of more than ", kMostCellBytes, " bytes");
+  }
+  out.text += "{\"bytes\":";
+  put_number(out.cells++, out.text);
+  out.text += '}';
   return arrow::Status::OK();
 }
 
 struct Form {
   arrow::Type::type type;
-  arrow::Status (*put)(const arrow::Array& array, std::int64_t i, std::string& out);
+  arrow::Status (*put)(const arrow::Array& array, std::int64_t i, Row& out);
 };
 constexpr Form kForms[] = {
     {arrow::Type::BOOL, put_truth},
@@ -169,22 +186,23 @@ constexpr Form kForms[] = {
     {arrow::Type::MAP, put_map},
     {arrow::Type::DICTIONARY, put_word},
     {arrow::Type::EXTENSION, put_stored},
-    {arrow::Type::BINARY, put_bytes},
-    {arrow::Type::LARGE_BINARY, put_bytes},
-    {arrow::Type::FIXED_SIZE_BINARY, put_bytes},
+    {arrow::Type::BINARY, put_bytes<arrow::BinaryArray>},
+    {arrow::Type::LARGE_BINARY, put_bytes<arrow::LargeBinaryArray>},
+    {arrow::Type::BINARY_VIEW, put_bytes<arrow::BinaryViewArray>},
+    {arrow::Type::FIXED_SIZE_BINARY, put_bytes<arrow::FixedSizeBinaryArray>},
 };
 
 /// A cell as JSON; times and decimals become strings.
-arrow::Status put(const arrow::Array& array, std::int64_t i, std::string& out) {
-  if (out.size() > kMostRowBytes) return too_much("a row of more than ", kMostRowBytes, " bytes");
+arrow::Status put(const arrow::Array& array, std::int64_t i, Row& out) {
+  if (out.text.size() > kMostRowBytes) return too_much("a row of more than ", kMostRowBytes, " bytes");
   if (array.IsNull(i)) {
-    out += "null";
+    out.text += "null";
     return arrow::Status::OK();
   }
   for (const Form& form : kForms)
     if (form.type == array.type_id()) return form.put(array, i, out);
   ARROW_ASSIGN_OR_RAISE(const auto scalar, array.GetScalar(i));
-  put_text(scalar->ToString(), out);
+  put_text(scalar->ToString(), out.text);
   return arrow::Status::OK();
 }
 
@@ -196,21 +214,21 @@ struct AutomodelTable {
   /// Sets batch_ and first_ so that the batch contains `row`.
   virtual arrow::Status seek(std::int64_t row) = 0;
 
-  arrow::Status read(std::int64_t row, std::string& out) {
+  arrow::Status read(std::int64_t row, Row& out) {
     if (row < 0 || row >= rows_) return arrow::Status::IndexError("the table has ", rows_, " rows");
     if (!batch_ || row < first_ || row >= first_ + batch_->num_rows()) ARROW_RETURN_NOT_OK(seek(row));
     if (row < first_ || row >= first_ + batch_->num_rows())
       return arrow::Status::Invalid("its metadata promises more rows than it has");
-    out += '{';
+    out.text += '{';
     for (int column = 0; column < batch_->num_columns(); ++column) {
-      if (column > 0) out += ',';
-      put_text(batch_->schema()->field(column)->name(), out);
-      out += ':';
+      if (column > 0) out.text += ',';
+      put_text(batch_->schema()->field(column)->name(), out.text);
+      out.text += ':';
       const auto status = put(*batch_->column(column), row - first_, out);
       if (!status.ok())
         return status.WithMessage("column '", batch_->schema()->field(column)->name(), "': ", status.message());
     }
-    out += '}';
+    out.text += '}';
     return arrow::Status::OK();
   }
 
@@ -382,7 +400,7 @@ class ArrowTable final : public AutomodelTable {
   std::vector<std::int64_t> ends_;
 };
 
-void give(const std::string& text, AutomodelTake take, void* taker) {
+void give(std::string_view text, AutomodelTake take, void* taker) {
   take(taker, text.data(), text.size());
 }
 
@@ -425,9 +443,17 @@ AutomodelTable* open_table(const char* path, int kind, AutomodelTake fail, void*
 }
 
 int read_row(AutomodelTable* table, std::int64_t row, AutomodelTake take, void* taker) {
-  std::string text;
-  const auto status = guarded([&] { return table->read(row, text); });
-  give(status.ok() ? text : reason_of(status), take, taker);
+  Row out;
+  const auto status = guarded([&] { return table->read(row, out); });
+  give(status.ok() ? out.text : reason_of(status), take, taker);
+  return status.ok() ? 1 : 0;
+}
+
+int read_bytes(AutomodelTable* table, std::int64_t row, std::int64_t cell, AutomodelTake take, void* taker) {
+  Row out{.wanted = cell};
+  auto status = guarded([&] { return table->read(row, out); });
+  if (status.ok() && !out.bytes) status = arrow::Status::IndexError("it has ", out.cells, " binary cells");
+  give(status.ok() ? *out.bytes : reason_of(status), take, taker);
   return status.ok() ? 1 : 0;
 }
 
@@ -461,6 +487,7 @@ const AutomodelTableModule* automodel_table_module(void) {
       [](const AutomodelTable* table) { return table->rows_; },
       [](const AutomodelTable* table) { return table->features_.c_str(); },
       read_row,
+      read_bytes,
       inflate_file,
   };
   return &kModule;

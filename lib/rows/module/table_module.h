@@ -8,7 +8,7 @@
 extern "C" {
 
 /// Must be bumped with every change to this interface.
-#define AUTOMODEL_TABLE_VERSION 2
+#define AUTOMODEL_TABLE_VERSION 3
 
 /// Reasons begin with this if a limit, or the machine's memory, was reached: the file may be whole.
 #define AUTOMODEL_TABLE_LIMIT "it asks for too much: "
@@ -26,8 +26,11 @@ typedef struct AutomodelTableModule {
   int64_t (*rows)(const AutomodelTable* table);
   /// The `huggingface` entry of the schema's metadata; "" if absent.
   const char* (*features)(const AutomodelTable* table);
-  /// Passes a row as a JSON object to `take`; on failure returns 0 and passes the reason instead. Not thread-safe.
+  /// Passes a row as a JSON object to `take`; on failure returns 0 and passes the reason instead. Not thread-safe. A
+  /// binary cell is {"bytes": its number}, counted from 0 within the row.
   int (*read)(AutomodelTable* table, int64_t row, AutomodelTake take, void* taker);
+  /// Passes the content of the binary cell with that number, in the same way.
+  int (*bytes)(AutomodelTable* table, int64_t row, int64_t cell, AutomodelTake take, void* taker);
   /// Passes the content of a .gz or .zst file to `take` in pieces; on failure, or if it has more than `most` bytes,
   /// returns 0 after passing the reason to `fail`.
   int (*inflate)(const char* path, int64_t most, AutomodelTake take, AutomodelTake fail, void* taker);

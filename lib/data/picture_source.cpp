@@ -1,0 +1,48 @@
+#include "data/picture_source.h"
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "pictures/decode.h"
+
+namespace automodel::data {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+/// The number of the binary cell that a cell is, or has as `bytes`; -1 if there is none.
+std::int64_t number_of(const ordered_json& cell) {
+  const auto bytes = cell.is_object() ? cell.value("bytes", ordered_json()) : ordered_json();
+  if (bytes.is_object()) return number_of(bytes);
+  return bytes.is_number_integer() ? bytes.get<std::int64_t>() : -1;
+}
+
+/// The file that a cell names; empty if it names none.
+std::string file_of(const ordered_json& cell) {
+  const auto path = cell.is_object() ? cell.value("path", ordered_json()) : cell;
+  return path.is_string() ? path.get<std::string>() : std::string();
+}
+
+}  // namespace
+
+pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table) {
+  if (!source.file.empty()) return pictures::read_picture(source.file);
+  return pictures::decode(table->bytes(source.row, source.cell), source.upright);
+}
+
+PictureSource RowPictures::find(const ordered_json& cell) const {
+  if (const auto number = number_of(cell); number >= 0) return {.row = row_, .cell = number, .upright = upright_};
+  const auto file = file_of(cell);
+  if (file.empty()) throw pictures::PictureError("there are no bytes, and no file is named");
+  if (file.find("://") != std::string::npos) throw pictures::PictureError("nothing is downloaded; name a file");
+  return {.file = fs::path(table_.where(row_).file).parent_path() / file};
+}
+
+std::string RowPictures::name(const ordered_json& cell) const {
+  const auto file = number_of(cell) >= 0 ? std::string() : file_of(cell);
+  if (!file.empty()) return fmt::format("'{}'", printable(file, pictures::kMostShown));
+  return fmt::format("column '{}'", column_);
+}
+
+}  // namespace automodel::data

@@ -1,0 +1,50 @@
+// Where the pictures of a row are: in files beside it, or in cells of its table.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "pictures/picture.h"
+#include "rows/rows.h"
+
+namespace automodel::data {
+
+struct PictureSource {
+  std::filesystem::path file = {};  ///< empty: the bytes are in the table
+  std::int64_t row = 0, cell = 0;   ///< then those of this binary cell of the row
+  bool upright = true;              ///< turned by its Exif tag
+  pictures::Size size = {};         ///< as it is turned
+};
+
+/// Decodes it; `table` is that of its row, if it is not a file. Throws pictures::PictureError, and rows::RowError if
+/// the table cannot be read.
+pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table);
+
+/// The pictures that a row of a table names.
+class RowPictures {
+ public:
+  /// `column`: where they are, for messages. `upright`: whether bytes are turned by their Exif tag, which files always
+  /// are. The table must outlive this.
+  RowPictures(const rows::Rows& table, std::int64_t row, std::string column, bool upright = true)
+      : table_(table), row_(row), column_(std::move(column)), upright_(upright) {}
+
+  /// `cell`: the name of a file in relation to the row's, the bytes themselves, or both as in the feature Image of
+  /// Hugging Face's datasets, {"bytes": bytes, "path": name}, where bytes count first. Without its size. Throws
+  /// PictureError: there is neither, or it would have to be downloaded.
+  PictureSource find(const nlohmann::ordered_json& cell) const;
+  /// How messages call it.
+  std::string name(const nlohmann::ordered_json& cell) const;
+  const rows::Rows& table() const { return table_; }
+
+ private:
+  const rows::Rows& table_;
+  std::int64_t row_;
+  std::string column_;
+  bool upright_;
+};
+
+}  // namespace automodel::data
