@@ -99,11 +99,14 @@ void Snapshot::add_pieces(checkpoint::TensorPart& part, const Buffer& buffer, co
   for (const auto& share : buffer.shares) {
     if (chosen && !chosen(share)) continue;
     const auto& fqn = share.weight->info.fqn;
+    const bool whole_model = state.empty() && !adapters_only();
+    const auto written = whole_model ? checkpoint::written_as(share.weight->info, runtime_.plan().model->spec)
+                                     : checkpoint::WrittenWeight();
     for (const auto& run : model::runs(share.weight->slice, share.weight->full, share.first, share.length))
-      part.pieces.push_back({.tensor = !state.empty()    ? state_name(fqn, state)
-                                       : adapters_only() ? checkpoint::stored_adapter_name(fqn)
-                                                         : fqn,
-                             .first = run.full,
+      part.pieces.push_back({.tensor = whole_model      ? written.name
+                                       : !state.empty() ? state_name(fqn, state)
+                                                        : checkpoint::stored_adapter_name(fqn),
+                             .first = written.first + run.full,
                              .count = run.length,
                              .type = type,
                              .data = bytes + (share.offset - host.first + run.local - share.first) * size});
@@ -165,8 +168,12 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
   for (const auto& info : plan::all_parameters(runtime_.plan())) {
     if (!info.tied_to.empty() || (adapters_only() && info.frozen)) continue;
     const std::vector<std::int64_t> shape(info.shape.begin(), info.shape.end());
-    weights.push_back(
-        {adapters_only() ? checkpoint::stored_adapter_name(info.fqn) : info.fqn, element_type(stored_), shape});
+    if (adapters_only()) {
+      weights.push_back({checkpoint::stored_adapter_name(info.fqn), element_type(stored_), shape});
+    } else {
+      const auto written = checkpoint::written_as(info, runtime_.plan().model->spec);
+      if (written.first == 0) weights.push_back({written.name, element_type(stored_), written.shape});
+    }
     if (stored_ != master_ && !info.frozen)
       states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
     if (!info.trained()) continue;

@@ -383,6 +383,35 @@ void check_rows(comm::World& world) {
   }
 }
 
+/// Experts of Qwen3-VL are read as published, transposed, and saved joined, as transformers reads them; a resumed run
+/// goes on with them.
+void check_joined(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const auto text = [&](const char* name) {
+    return recipe_of({.strategy = "fsdp2", .family = "qwen3_vl_moe", .model = kFolder + "/qwen3_vl_moe"}, world.size(),
+                     folder / name, true);
+  };
+  const auto whole = test::train_to(world, text("whole"), 3);
+  auto parts = test::train_to(world, text("parts"), 1, true);
+  for (const double loss : test::train_to(world, text("parts"), 3, true)) parts.push_back(loss);
+  RANK_CHECK(parts == whole);
+  world.control().barrier()->wait();
+  const auto saved = checkpoint::newest_checkpoint(folder / "parts") / "model";
+  RANK_CHECK(names_in(saved) == names_in(kFolder + "/qwen3_vl_moe"));
+  Diagnostics problems;
+  const auto files = checkpoint::TensorFolder::open(saved, "model", problems);
+  const auto joined = files->find("model.language_model.layers.0.mlp.experts.gate_up_proj");
+  RANK_CHECK(joined.info->shape == (std::vector<std::int64_t>{6, 32, 48}));
+  Session again(world, {.family = "qwen3_vl_moe", .model = saved.native()});
+  const auto values = train::gather_values(again.runtime());
+  std::vector<float> stored(6 * 32 * 48);
+  joined.file->read(*joined.info, 0, reinterpret_cast<char*>(stored.data()), stored.size() * sizeof(float));
+  const auto all = at::from_blob(stored.data(), {6, 32, 48}, at::kFloat).to(at::kDouble);
+  RANK_CHECK(
+      at::equal(values.at("model.language_model.layers.0.mlp.experts.2.up_proj.weight"), all[2].narrow(0, 16, 16)));
+  world.control().barrier()->wait();
+}
+
 /// Everything but the adapters of the decoder is frozen.
 void check_adapters(comm::World& world) {
   for (const std::string family :
@@ -404,6 +433,7 @@ void check_experts(comm::World& world) {
 
 const std::vector<test::RankCase> kCases = {
     {"rows from a file of conversations", check_rows, 1, 1},
+    {"joined experts are saved as transformers reads them", check_joined},
     {"adapters of the decoder", check_adapters, 1, 1},
     {"experts over the ranks", check_experts, 2, 2},
     {"places of pictures' tokens by time, row and column", check_axes, 1, 1},

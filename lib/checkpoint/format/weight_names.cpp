@@ -197,6 +197,16 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
   return missing.empty() && unexpected.empty() && misshaped.empty() ? places : WeightPlaces();
 }
 
+WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec) {
+  const Shape shape(parameter.shape.begin(), parameter.shape.end());
+  if (spec.nested_in == "qwen3_vl_moe") {
+    std::vector<Candidate> joined;
+    add_fused(parameter, shape, spec.moe->experts, false, joined);
+    if (!joined.empty()) return {joined.front().name, joined.front().shape, joined.front().first};
+  }
+  return {parameter.fqn, shape, 0};
+}
+
 bool head_differs(const TensorFolder& folder, const arch::Layout& layout) {
   if (layout.head_tied_to.empty()) return false;
   const auto head = folder.find(layout.head + ".weight");

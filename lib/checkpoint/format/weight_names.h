@@ -19,6 +19,7 @@
 
 #include "arch/layout.h"
 #include "arch/model_spec.h"
+#include "arch/modules.h"
 #include "base/diagnostic.h"
 #include "checkpoint/format/tensor_folder.h"
 
@@ -45,6 +46,16 @@ enum class WantedWeights : std::uint8_t { kAll, kTrainable, kBase };
 /// A classifier's folder may also hold the head of a language model.
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
                           Diagnostics& problems, WantedWeights wanted = WantedWeights::kAll);
+
+/// The tensor of a saved folder that holds a parameter, and where in it.
+struct WrittenWeight {
+  std::string name = {};
+  std::vector<std::int64_t> shape = {};
+  std::int64_t first = 0;
+};
+/// Names in memory are those that transformers reads. It reads the experts of Qwen3-VL only joined, as it writes them:
+/// gate_up_proj [experts, 2 * width, hidden] and down_proj [experts, hidden, width].
+WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec);
 
 /// Whether a model with tied head and embedding has a separate head with different values in this folder; transformers
 /// 5 does not tie them in that case. Reads both tensors if both are present.
