@@ -204,7 +204,8 @@ struct FSDP2Config {
       Ignored{"packed sequences are known from the data, without reading from the device"}};
   Field<std::optional<MixedPrecisionPolicy>> mp_policy{
       "mp_policy", MixedPrecisionPolicy::standard(),
-      "Dtypes of parameters, reduction and outputs. If not set: the default on CUDA, the model's own dtype on CPU."};
+      "Dtypes of parameters, reduction and outputs. If not set: on CUDA {param_dtype: bfloat16, reduce_dtype: float32, "
+      "cast_forward_inputs: false}, on a CPU the model's own dtype. A section that is written has the defaults below."};
   Field<std::optional<OffloadPolicy>> offload_policy{
       "offload_policy", std::nullopt, "Keep sharded parameters, gradients and optimizer states in host memory."};
   Field<std::optional<DType>> autocast_dtype{"autocast_dtype", std::nullopt,

@@ -63,7 +63,7 @@ struct PeftConfig {
       "Where dropout is applied: to an adapter's input (pre) or its output (post)."};
   Field<AdapterInit> lora_A_init{"lora_A_init", AdapterInit::kXavier,
                                  "Initial values of A: xavier (normal, variance 2 / (in + dim)) or kaiming (uniform, "
-                                 "at most 1 / sqrt(in)); B is initialised to zero."};
+                                 "at most 1 / sqrt(in)), which uniform names too; B is initialised to zero."};
   Field<std::optional<DType>> lora_dtype{
       "lora_dtype", std::nullopt,
       "Dtype of the adapters in checkpoints; null: that of the model's weights. They are computed in the model's "
