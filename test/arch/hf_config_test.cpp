@@ -167,7 +167,7 @@ TEST_CASE("towers of published multimodal models have their published parameter 
   CHECK(*mistral[0].parameters + *mistral[1].parameters == 24'011'361'280 - 23'572'403'200);
 }
 
-TEST_CASE("a flat Qwen2.5-VL config is read as Qwen2 plus a vision tower for images of any size", "[arch]") {
+TEST_CASE("a flat Qwen2.5-VL config is read as Qwen2 with a vision tower for pictures of any size", "[arch]") {
   const auto parsed = parse_hf_config(R"({"model_type": "qwen2_5_vl", "architectures":
       ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
       "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": false,
@@ -177,9 +177,11 @@ TEST_CASE("a flat Qwen2.5-VL config is read as Qwen2 plus a vision tower for ima
                                       "c.json");
   REQUIRE(parsed.spec);
   CHECK(parsed.spec->model_type == "qwen2");
-  CHECK_FALSE(parsed.spec->plan_only.empty());
-  CHECK(ids(parsed.warnings) == Ids{"multimodal"});
-  CHECK(parsed.warnings[0].message.find("images of any size") != std::string::npos);
+  CHECK(parsed.warnings.empty());
+  REQUIRE(parsed.spec->vision);
+  CHECK(parsed.spec->vision->any_size());
+  CHECK(parsed.spec->vision->window == 4);
+  CHECK(parsed.spec->vision->whole_layers == std::vector<int>{7, 15, 23, 31});
   CHECK(layout_of(*parsed.spec).layer_fqn(0) == "model.language_model.layers.0");
   REQUIRE(parsed.towers.size() == 1);
   CHECK(parsed.towers[0].fqn == "model.visual");
