@@ -20,6 +20,10 @@ ordered_json turn(const char* role, const char* text) {
 
 constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
 
+RowRefused no_room(std::int64_t most) {
+  return RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
+}
+
 /// Before a picture is decoded or a token made: a row may name the same picture any number of times.
 void require_room(const ordered_json& messages, const pictures::PictureTokens& tokens, const RowLengths& lengths) {
   const auto most = std::min(kMostTokens, lengths.limit.value_or(kMostTokens));
@@ -28,8 +32,7 @@ void require_room(const ordered_json& messages, const pictures::PictureTokens& t
   for (const auto& message : messages)
     pictures += std::count_if(message["content"].begin(), message["content"].end(),
                               [](const ordered_json& part) { return part["type"] == "image"; });
-  if (pictures > most / per_picture)
-    throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
+  if (pictures > most / per_picture) throw no_room(most);
 }
 
 /// Pixels of a row's pictures, as files and as the processor resizes them before it crops: a row is in memory whole, in
@@ -176,9 +179,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
                                  out.pictures.size() == 1 ? "" : "s"));
   std::int64_t wanted = 0;
   for (const auto& picture : out.pictures) wanted += tokens_.count(picture.size);
-  if (wanted > lengths.limit.value_or(kMostTokens))
-    throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have",
-                                 lengths.limit.value_or(kMostTokens)));
+  if (wanted > lengths.limit.value_or(kMostTokens)) throw no_room(lengths.limit.value_or(kMostTokens));
   std::vector<std::int32_t> ids;
   auto picture = out.pictures.begin();
   for (const auto id : text)
@@ -186,8 +187,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
                id);
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {
     const auto end = ids.begin() + *lengths.limit;
-    if (std::find(end, ids.end(), tokens_.placeholder) != ids.end())
-      throw RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", *lengths.limit));
+    if (std::find(end, ids.end(), tokens_.placeholder) != ids.end()) throw no_room(*lengths.limit);
     ids.erase(end, ids.end());
   }
   const auto answers = marks_.find(ids);

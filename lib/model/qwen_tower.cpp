@@ -99,8 +99,6 @@ class QwenTower : public VisionTower {
     trained_ = trained(tower);
   }
 
-  std::size_t deep_count() const override { return deep_.size(); }
-
   PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override {
     if (trained_) return encode(pictures, anchor);
     const ops::NoGraph guard;
@@ -191,11 +189,14 @@ class QwenTower : public VisionTower {
     auto cos = at::empty({patches, half}, at::kDouble), sin = at::empty({patches, half}, at::kDouble);
     double* c = cos.mutable_data_ptr<double>();
     double* s = sin.mutable_data_ptr<double>();
+    std::vector<float> frequencies;
+    for (int i = 0; i < half; ++i)
+      frequencies.push_back(static_cast<float>(std::pow(kTheta, -2.0 * (i % quarter) / half)));
     for (std::int64_t patch = 0; patch < patches; ++patch)
       for (int i = 0; i < half; ++i) {
-        const auto frequency = static_cast<float>(std::pow(kTheta, -2.0 * (i % quarter) / half));
         const auto& axis = i < quarter ? places.rows : places.columns;
-        const auto angle = static_cast<float>(axis[static_cast<std::size_t>(patch)]) * frequency;  // as transformers
+        const auto angle = static_cast<float>(axis[static_cast<std::size_t>(patch)]) *
+                           frequencies[static_cast<std::size_t>(i)];  // as transformers
         c[patch * half + i] = std::cos(static_cast<double>(angle));
         s[patch * half + i] = std::sin(static_cast<double>(angle));
       }

@@ -486,7 +486,7 @@ void StageModel::sum_statistics(RouterStatistics& routers) {
 
 Microbatch StageModel::prepared(Microbatch microbatch) const {
   if (spec_.index) microbatch.choices = std::make_shared<TokenChoices>();
-  if (microbatch.pictures_at.defined() && spec_.vision && spec_.vision->both_ways)
+  if (microbatch.pictures_at.defined())
     microbatch.masks =
         std::make_shared<const PictureMasks>(picture_masks(microbatch.pictures_at, spec_.sliding_window));
   if (microbatch.axes.defined() && rope_)

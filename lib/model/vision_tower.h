@@ -38,8 +38,6 @@ class VisionTower {
   /// `anchor` (ops/graph.h) makes the result part of the graph; what is frozen up to the first trained weight is not
   /// recorded.
   virtual PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
-  /// Numbers that the decoder gets from a tower besides the rows: PictureRows::deep has so many.
-  virtual std::size_t deep_count() const { return 0; }
 
  protected:
   /// `weights` must outlive the tower.
