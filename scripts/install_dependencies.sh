@@ -49,12 +49,13 @@ target="$deps/libtorch-$version"
 
 # Wheels for CPython 3.11 regardless of the local python3: their Python parts are not used.
 install_wheels() {  # FILE
-  local machine; machine="$(uname -m)"
+  local machine platforms=() minor; machine="$(uname -m)"
+  # pip compares a wheel's glibc literally (NCCL's wheel is for 2.18): every version that a wheel may name. Debian 12 has 2.36.
+  for minor in $(seq 17 36); do platforms+=(--platform "manylinux_2_${minor}_$machine"); done
   mkdir -p "$deps"
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --upgrade \
     --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux_2_25_$machine" \
-    --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" --platform any \
+    "${platforms[@]}" --platform "manylinux2014_$machine" --platform any \
     --target "$target.part" -r "$1"
 }
 
