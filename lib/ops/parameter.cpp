@@ -4,10 +4,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/diff.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "ops/graph.h"
@@ -232,11 +230,23 @@ void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, con
 
 namespace {
 
-/// a^T b over the rows of each group; zero for groups without rows.
-at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
-  auto out = grouped_product(a)(a.t(), b, ends);
-  const auto rows = at::diff(ends, 1, 0, at::zeros({1}, ends.options()));
-  return out.masked_fill_(rows.eq(0).view({-1, 1, 1}), 0);
+/// grad += product (= if fresh) for `grad` [groups, rows, columns], `first` being the first of its groups. A product of
+/// a group without rows is undefined, and is not read.
+void add_groups(const at::Tensor& grad, const at::Tensor& product, const at::Tensor& ends, std::int64_t first,
+                bool fresh) {
+  const auto* device = device_kernels(grad);
+  AUTOMODEL_CHECK(device != nullptr, "where there is a grouped GEMM there are kernels");
+  device->add_groups(element_of(grad),
+                     {.product = product.const_data_ptr(),
+                      .gradient = grad.mutable_data_ptr(),
+                      .ends = ends.const_data_ptr<std::int32_t>(),
+                      .first_group = first,
+                      .groups = grad.size(0),
+                      .count = grad.size(1) * grad.size(2),
+                      .product_distance = product.stride(0),
+                      .gradient_distance = grad.stride(0),
+                      .fresh = fresh},
+                     device->stream());
 }
 
 bool any_trained(const Parameters& parameters) {
@@ -250,9 +260,13 @@ void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient,
   if (!any_trained(parameters) || x.size(0) == 0) return;
   NoGraph guard;
   const auto groups = ends.size(0);
-  const auto product = products_of_groups(gradient, x, ends);
+  const auto product = grouped_product(gradient)(gradient.t(), x, ends);
   auto& first = *parameters.front();
-  if (first.shape.size() == 3) return accumulate(first, product);
+  if (first.shape.size() == 3) {
+    add_groups(first.grad, product, ends, 0, first.fresh);
+    first.fresh = false;
+    return;
+  }
   std::vector<at::Tensor> grads;
   bool same_age = true;
   for (const auto* parameter : parameters) {
@@ -262,11 +276,7 @@ void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient,
   std::int64_t row = 0;
   if (const auto stacks = joined_groups(grads, groups); same_age && !stacks.empty()) {
     for (const auto& stack : stacks) {
-      const auto part = product.narrow(1, row, stack.size(1));
-      if (first.fresh)
-        stack.copy_(part);
-      else
-        stack.add_(part);
+      add_groups(stack, product.narrow(1, row, stack.size(1)), ends, 0, first.fresh);
       row += stack.size(1);
     }
     for (auto* parameter : parameters) parameter->fresh = false;
@@ -275,8 +285,13 @@ void accumulate_groups(const Parameters& parameters, const at::Tensor& gradient,
   const auto places = parameters.size() / static_cast<std::size_t>(groups);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (i % places == 0) row = 0;
-    const auto rows = parameters[i]->shape[0];
-    accumulate(*parameters[i], product.select(0, static_cast<std::int64_t>(i / places)).narrow(0, row, rows));
+    auto& parameter = *parameters[i];
+    const auto rows = parameter.shape[0], group = static_cast<std::int64_t>(i / places);
+    if (parameter.trained()) {
+      add_groups(parameter.grad.unsqueeze(0), product.narrow(0, group, 1).narrow(1, row, rows), ends, group,
+                 parameter.fresh);
+      parameter.fresh = false;
+    }
     row += rows;
   }
 }
@@ -286,7 +301,9 @@ void accumulate_group_sums(Parameter& parameter, const at::Tensor& gradient, con
   NoGraph guard;
   constexpr std::int64_t kPack = 8;  // the narrowest grouped GEMM; all of its output rows are equal
   const auto ones = at::ones({gradient.size(0), kPack}, gradient.options());
-  accumulate(parameter, products_of_groups(ones, gradient, ends).select(1, 0));
+  const auto product = grouped_product(ones)(ones.t(), gradient, ends);
+  add_groups(parameter.grad.unsqueeze(1), product.narrow(1, 0, 1), ends, 0, parameter.fresh);
+  parameter.fresh = false;
 }
 
 void WeightGradients::drain() {

@@ -23,6 +23,7 @@ struct DeviceKernels {
   decltype(&cuda::square_parts) square_parts;
   decltype(&cuda::sum_of_squares) sum_of_squares;
   decltype(&cuda::embedding_backward) embedding_backward;
+  decltype(&cuda::add_groups) add_groups;
   decltype(&cuda::dropout) dropout;
   decltype(&cuda::top_k) top_k;
   decltype(&cuda::sort_choices) sort_choices;

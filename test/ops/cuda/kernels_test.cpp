@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -69,6 +70,9 @@ std::size_t size(std::int64_t n) {
 /// Rows and columns: single elements, incomplete packs, more columns than a block takes at once, more rows than blocks.
 const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {{1, 1},   {3, 7},    {2, 33},   {5, 64}, {1, 255},
                                                                     {2, 264}, {2, 1031}, {1, 4104}, {270, 8}};
+/// What norms do by width: a warp or a block per row, one pack or two per thread, and more rows than teams.
+const std::vector<std::pair<std::int64_t, std::int64_t>> kNormShapes = {
+    {17, 128}, {3, 2056}, {400, 7}, {400, 264}, {3300, 8}};
 
 template <class T>
 struct NormCase {
@@ -169,6 +173,40 @@ struct NormCase {
       check_rms_norm(sum.values(), y.values(), rstd.values(), dx.values(), dparameters.values());
   }
 };
+
+/// Groups of which some have no rows: their products are NaN.
+template <class G>
+void check_groups(std::int64_t count, std::int64_t gap, bool fresh) {
+  INFO(count << " elements per group, " << gap << " between groups, fresh " << fresh);
+  const std::vector<std::int32_t> ends = {0, 3, 3, 4, 9, 9};
+  const std::int64_t first = 1, groups = 5, distance = count + gap;
+  auto product = values<B>(size(groups * distance), 1);
+  auto want = values<G>(size(groups * distance), 2);
+  Buffer<G> gradient(want);
+  for (std::int64_t g = 0; g < groups; ++g)
+    for (std::int64_t c = 0; c < count; ++c) {
+      auto& from = product[size(g * distance + c)];
+      auto& to = want[size(g * distance + c)];
+      const bool empty = ends[size(first + g)] == ends[size(first + g - 1)];
+      if (empty) from = std::numeric_limits<B>::quiet_NaN();
+      const double sum = (fresh ? 0 : static_cast<double>(to)) + (empty ? 0 : static_cast<double>(from));
+      to = static_cast<G>(static_cast<typename Compute<G>::type>(sum));
+    }
+  Buffer<B> from(product);
+  Buffer<std::int32_t> end(ends);
+  cuda::add_groups(kElement<G>,
+                   {.product = from.get(),
+                    .gradient = gradient.get(),
+                    .ends = end.get(),
+                    .first_group = first,
+                    .groups = groups,
+                    .count = count,
+                    .product_distance = distance,
+                    .gradient_distance = distance,
+                    .fresh = fresh},
+                   nullptr);
+  check_near(gradient.values(), want, 0, "gradient");
+}
 
 template <class T>
 void check_rope(std::int64_t rows, std::int64_t heads, std::int64_t width, std::int64_t row_stride, bool neighbours,
@@ -499,12 +537,14 @@ void check_sorted(std::int64_t count, std::int64_t k, std::int64_t experts) {
 TEMPLATE_TEST_CASE("the GPU's RMSNorm equals the CPU's, forward and backward", "", float, double, B) {
   for (const auto& [rows, columns] : kShapes)
     for (const bool added : {false, true}) NormCase<TestType>{rows, columns, false, added, false}.run();
+  for (const auto& [rows, columns] : kNormShapes) NormCase<TestType>{rows, columns, false, true, false}.run();
   NormCase<TestType>{2, 16392, false, true, false}.run();  // too wide for sums in shared memory
 }
 
 TEMPLATE_TEST_CASE("the GPU's LayerNorm equals its definition, forward and backward", "", float, double, B) {
   for (const auto& [rows, columns] : kShapes)
     if (columns > 1) NormCase<TestType>{rows, columns, true, columns % 2 == 0, columns % 3 != 0}.run();
+  for (const auto& [rows, columns] : kNormShapes) NormCase<TestType>{rows, columns, true, true, true}.run();
   NormCase<TestType>{2, 8200, true, true, true}.run();
 }
 
@@ -513,6 +553,8 @@ TEMPLATE_TEST_CASE("the GPU's rotary embedding equals the CPU's on strided rows"
   check_rope<TestType>(4, 9, 66, 12 * 66 + 2, false, -1);  // more pairs than threads, gaps between rows
   check_rope<TestType>(1, 1, 2, 2, false, 1);
   check_rope<TestType>(3, 7, 10, 90, true, 1);
+  check_rope<TestType>(5, 3, 32, 3 * 32 + 16, true, -1);
+  check_rope<TestType>(2, 3, 32, 3 * 32 + 1, false, 1);  // rows that begin at no multiple of a pack
 }
 
 TEMPLATE_TEST_CASE("the GPU's gates equal the CPU's, forward and backward", "", float, double, B) {
@@ -614,6 +656,14 @@ TEST_CASE("the GPU's embedding gradient sums the rows of equal tokens") {
   check_embedding<B, float>(40, 300, 7);
   check_embedding<B, B>(40, 300, 7);
   check_embedding<double, double>(50, 8, 4);
+}
+
+TEMPLATE_TEST_CASE("the GPU adds the products of groups that have rows", "", float, double, B) {
+  for (const bool fresh : {false, true}) {
+    check_groups<TestType>(64, 0, fresh);
+    check_groups<TestType>(8 * (4 * 256 + 3), 16, fresh);  // more packs than a block takes
+    check_groups<TestType>(37, 5, fresh);
+  }
 }
 
 TEMPLATE_TEST_CASE("the GPU's dropout draws the same random numbers as the CPU", "", float, double, B) {

@@ -102,6 +102,16 @@ __device__ inline C block_sum(C x) {
   return total;
 }
 
+/// Sum over the team of adjacent threads that share a row, a warp or the block, returned to all of them.
+template <int team, class C>
+__device__ inline C team_sum(C x) {
+  static_assert(team == kLanes || team == kThreads);
+  if constexpr (team == kLanes)
+    return warp_sum(x);
+  else
+    return block_sum(x);
+}
+
 // On the host.
 
 /// Calls run with a null pointer to the element type.

@@ -112,6 +112,17 @@ struct EmbeddingRows {
 };
 void embedding_backward(Element element, Element table, const EmbeddingRows& rows, Stream stream);
 
+/// gradient += product for each group that has rows, group by group; if `fresh`, gradient = product, and 0 for a group
+/// without rows, whose product is undefined.
+struct GroupGradients {
+  const void* product;       ///< bfloat16: `count` elements per group, `product_distance` from group to group
+  void* gradient;            ///< float, double or bfloat16, likewise
+  const std::int32_t* ends;  ///< where each group's rows end, of all groups of the layer
+  std::int64_t first_group, groups, count, product_distance, gradient_distance;
+  bool fresh;
+};
+void add_groups(Element gradient, const GroupGradients& groups, Stream stream);
+
 /// Maps columns to features of the whole module: run r maps columns begin[r] ... begin[r + 1] - 1 to features first[r]
 /// ... Columns after the last run are padding, which becomes 0.
 struct FeatureRuns {

@@ -1,5 +1,7 @@
-// RMSNorm and LayerNorm, fused with the preceding residual addition. Forward: one block per row. Backward: each block
-// loops over several rows and accumulates its share of the parameter gradients, each thread those of its own columns.
+// RMSNorm and LayerNorm, fused with the preceding residual addition. Forward: one team of threads per row, a block, or
+// a warp where rows are as narrow as the heads that Qwen3 and Gemma 3 norm: a block would leave most of its threads
+// idle. Backward: each team loops over several rows and accumulates its share of the parameter gradients, each thread
+// those of its own columns.
 #include <algorithm>
 
 #include "ops/kernels/cuda/device.h"
@@ -7,7 +9,8 @@
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr std::int64_t kParts = 264;  // two blocks per SM on a GPU with 132 SMs
+constexpr std::int64_t kParts = 396;  // three blocks per SM on a GPU with 132 SMs: on an H200 34.6 us for 4,096 rows of
+                                      // 2,048, against 41.1 us with 528 parts
 
 /// offset + weight[c], or 1 if there is no weight.
 template <class T>
@@ -15,12 +18,15 @@ __device__ Compute<T> factor_at(const T* weight, std::int64_t c, Compute<T> offs
   return weight != nullptr ? offset + widen(weight[c]) : Compute<T>(1);
 }
 
-template <class T, int N, bool centred>
+template <class T, int N, bool centred, int team>
 __global__ void forward_row(const T* x, const T* delta, const T* weight, const T* bias, T* sum, T* y, Compute<T>* mean,
-                            Compute<T>* rstd, std::int64_t columns, Compute<T> eps, Compute<T> offset) {
+                            Compute<T>* rstd, std::int64_t rows, std::int64_t columns, Compute<T> eps,
+                            Compute<T> offset) {
   using C = Compute<T>;
-  const std::int64_t row = blockIdx.x, start = row * columns;
-  const std::int64_t first = threadIdx.x * N, step = kThreads * N;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / team) + threadIdx.x / team;
+  if (row >= rows) return;
+  const int lane = threadIdx.x % team;
+  const std::int64_t start = row * columns, first = lane * N, step = team * N;
   const T* in = x + start;
   C part = 0;
   if (delta != nullptr) {
@@ -46,15 +52,15 @@ __global__ void forward_row(const T* x, const T* delta, const T* weight, const T
   }
   C middle = 0;
   if constexpr (centred) {
-    middle = block_sum(part) / static_cast<C>(columns);
+    middle = team_sum<team>(part) / static_cast<C>(columns);
     part = 0;
     for (std::int64_t c = first; c < columns; c += step) {
       const auto values = read<N>(in + c);
       for (int i = 0; i < N; ++i) part += (widen(values.at[i]) - middle) * (widen(values.at[i]) - middle);
     }
   }
-  const C scale = C(1) / sqrt(block_sum(part) / static_cast<C>(columns) + eps);
-  if (threadIdx.x == 0) {
+  const C scale = C(1) / sqrt(team_sum<team>(part) / static_cast<C>(columns) + eps);
+  if (lane == 0) {
     rstd[row] = scale;
     if constexpr (centred) mean[row] = middle;
   }
@@ -81,6 +87,83 @@ struct Backward {
   int kept;
   bool in_shared;  ///< accumulate the block's share in shared memory
 };
+
+/// For rows of at most `packs` packs of 16 bytes per thread of a team: the row is read once, and what the parameters'
+/// gradients sum up to stays in registers until the last row.
+template <class T, int N, bool centred, int team, int packs>
+__global__ void backward_held(Backward<T> in) {
+  using C = Compute<T>;
+  constexpr int kTeams = kThreads / team, kSums = centred ? 2 : 1;  // RMSNorm has no bias
+  const int mine = threadIdx.x / team, lane = threadIdx.x % team;
+  const std::int64_t columns = in.columns;
+  C sums[kSums][packs][N];
+  for (int k = 0; k < kSums; ++k)
+    for (int p = 0; p < packs; ++p)
+      for (int i = 0; i < N; ++i) sums[k][p][i] = 0;
+  Pack<T, N> weights[packs];  // read once per thread, and one by one: they need not be aligned
+  if (in.weight != nullptr)
+    for (int p = 0; p < packs; ++p)
+      for (int i = 0; i < N; ++i)
+        if (const std::int64_t c = (p * team + lane) * N + i; c < columns) weights[p].at[i] = in.weight[c];
+  const auto gain = [&](int p, int i) { return in.weight != nullptr ? in.offset + widen(weights[p].at[i]) : C(1); };
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kTeams + mine; row < in.rows;
+       row += static_cast<std::int64_t>(gridDim.x) * kTeams) {
+    Pack<T, N> gradients[packs], values[packs], residual[packs];
+    for (int p = 0; p < packs; ++p) {
+      const std::int64_t c = (p * team + lane) * N, at = row * columns + c;
+      if (c >= columns) continue;
+      gradients[p] = read<N>(in.dy + at);
+      values[p] = read<N>(in.x + at);
+      if (in.dsum != nullptr) residual[p] = read<N>(in.dsum + at);
+    }
+    const C scale = in.rstd[row];
+    C middle = 0, total = 0, dot = 0;
+    if constexpr (centred) middle = in.mean[row];
+    for (int p = 0; p < packs; ++p) {
+      const std::int64_t c = (p * team + lane) * N;
+      if (c >= columns) continue;
+      for (int i = 0; i < N; ++i) {
+        const C gradient = widen(gradients[p].at[i]) * gain(p, i);
+        total += gradient;
+        dot += gradient * (widen(values[p].at[i]) - middle);
+      }
+    }
+    const C factor = team_sum<team>(dot) * scale * scale * scale / static_cast<C>(columns);
+    C shift = 0;
+    if constexpr (centred) shift = team_sum<team>(total) * scale / static_cast<C>(columns);
+    for (int p = 0; p < packs; ++p) {
+      const std::int64_t c = (p * team + lane) * N;
+      if (c >= columns) continue;
+      Pack<T, N> out;
+      for (int i = 0; i < N; ++i) {
+        const C gradient = widen(gradients[p].at[i]), value = widen(values[p].at[i]) - middle;
+        C result = gradient * gain(p, i) * scale - value * factor - shift;
+        if (in.dsum != nullptr) result += widen(residual[p].at[i]);
+        out.at[i] = narrow<T>(result);
+        sums[0][p][i] += gradient * value * scale;
+        if constexpr (centred) sums[1][p][i] += gradient;
+      }
+      write<N>(in.dx + row * columns + c, out);
+    }
+  }
+  C* partial = in.partial + blockIdx.x * in.kept * columns;
+  C* own = kTeams == 1 ? partial : dynamic_shared<C>() + mine * in.kept * columns;
+  for (int k = 0; k < kSums; ++k)
+    for (int p = 0; p < packs; ++p)
+      for (int i = 0; i < N; ++i) {
+        const std::int64_t c = (p * team + lane) * N + i;
+        if (k < in.kept && c < columns) own[k * columns + c] = sums[k][p][i];
+      }
+  if constexpr (kTeams > 1) {
+    __syncthreads();
+    const C* all = dynamic_shared<C>();
+    for (std::int64_t c = threadIdx.x; c < in.kept * columns; c += kThreads) {
+      C sum = all[c];
+      for (int other = 1; other < kTeams; ++other) sum += all[other * in.kept * columns + c];
+      partial[c] = sum;
+    }
+  }
+}
 
 template <class T, int N, bool centred>
 __global__ void backward_rows(Backward<T> in) {
@@ -153,10 +236,13 @@ template <class T, bool centred>
 void forward_with(const NormShape& shape, const NormForward& data, Stream stream) {
   using C = Compute<T>;
   for_width<T>(shape.columns, {data.x, data.delta, data.sum, data.y}, [&](auto width) {
-    launch(forward_row<T, decltype(width)::value, centred>, shape.rows, 0, stream, static_cast<const T*>(data.x),
+    constexpr int N = decltype(width)::value;
+    const bool narrow = shape.columns <= 2 * kLanes * N;
+    launch(narrow ? forward_row<T, N, centred, kLanes> : forward_row<T, N, centred, kThreads>,
+           narrow ? divided_up(shape.rows, kWarps) : shape.rows, 0, stream, static_cast<const T*>(data.x),
            static_cast<const T*>(data.delta), static_cast<const T*>(data.weight), static_cast<const T*>(data.bias),
            static_cast<T*>(data.sum), static_cast<T*>(data.y), static_cast<C*>(data.mean), static_cast<C*>(data.rstd),
-           shape.columns, static_cast<C>(shape.eps), static_cast<C>(shape.offset));
+           shape.rows, shape.columns, static_cast<C>(shape.eps), static_cast<C>(shape.offset));
   });
 }
 
@@ -181,7 +267,15 @@ void backward_with(const NormShape& shape, const NormBackward& data, Stream stre
                        .kept = kept,
                        .in_shared = in_shared};
   for_width<T>(shape.columns, {data.dy, data.dsum, data.x, data.dx}, [&](auto width) {
-    launch(backward_rows<T, decltype(width)::value, centred>, parts, in_shared ? bytes : 0, stream, in);
+    constexpr int N = decltype(width)::value;
+    if constexpr (N > 1) {
+      if (shape.columns <= kLanes * N)
+        return launch(backward_held<T, N, centred, kLanes, 1>, parts, kWarps * bytes, stream, in);
+      if (shape.columns <= kThreads * N) return launch(backward_held<T, N, centred, kThreads, 1>, parts, 0, stream, in);
+      if (shape.columns <= 2 * kThreads * N)
+        return launch(backward_held<T, N, centred, kThreads, 2>, parts, 0, stream, in);
+    }
+    launch(backward_rows<T, N, centred>, parts, in_shared ? bytes : 0, stream, in);
   });
   if (kept > 0)
     launch(sum_parts<C>, divided_up(kept * shape.columns, kLanes), 0, stream, static_cast<const C*>(data.partial),

@@ -21,6 +21,7 @@ inline DeviceKernels table(Stream (*stream)()) {
           .square_parts = square_parts,
           .sum_of_squares = sum_of_squares,
           .embedding_backward = embedding_backward,
+          .add_groups = add_groups,
           .dropout = dropout,
           .top_k = top_k,
           .sort_choices = sort_choices,
