@@ -90,18 +90,19 @@ void check(comm::World& world, const std::string& dtype, double tolerance, const
 }
 
 /// In bfloat16 two correct results differ as much as each differs from the exact one: the distance of the device from
-/// the CPU's float32 may be a few times that of the CPU's own bfloat16. Gradients are those of the first step, before
-/// weights have drifted apart.
+/// the CPU's float32 may be a few times that of the CPU's own bfloat16. That one is a single draw: the gradient norm of
+/// the model with experts, where a rounding can send a token elsewhere, is off by 0.4 % on one CPU and by 1.5 % on
+/// another. Hence the floors. Gradients are those of the first step, before weights have drifted apart.
 void check_bfloat16(comm::World& world, const Task& task, const std::string& distributed, int local_batch) {
-  static constexpr double kTimes = 3, kRounding = 1.0 / 256;
+  static constexpr double kTimes = 3, kLoss = 1.0 / 1024, kNorm = 1.0 / 128, kGradient = 1.0 / 256;
   const auto mesh =
       train::trace_steps(recipe(device_under_test, "bfloat16", task, distributed, local_batch), world, 3, 0);
   if (world.rank() != 0) return;
   const auto exact = on_one_cpu("float32", task, 0);
   const auto own = train::compare(on_one_cpu("bfloat16", task, 0), exact), seen = train::compare(mesh, exact);
   say(world, "bfloat16", task, distributed, seen);
-  const auto far = [](double here, double there) { return here > kTimes * std::max(there, kRounding); };
-  if (far(seen.loss, own.loss) || far(seen.norm, own.norm) || far(seen.gradient, own.gradient))
+  const auto far = [](double here, double there, double floor) { return here > kTimes * std::max(there, floor); };
+  if (far(seen.loss, own.loss, kLoss) || far(seen.norm, own.norm, kNorm) || far(seen.gradient, own.gradient, kGradient))
     differs(
         fmt::format("is further from float32 than the CPU's bfloat16 is (loss {:.1e}, gradient norm {:.1e}, gradient "
                     "{:.1e}), most in {}",
