@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds an archive for a GPU machine that has only a driver and PyTorch's wheel: the programs with their CUDA half,
-# device_parity and comm_bench, private libraries, Open MPI, recipes and gpu_check.sh.
+# device_parity, comm_bench and kernel_bench, private libraries, Open MPI, recipes and gpu_check.sh.
 #
 #   scripts/gpu_bundle.sh [BUILD_FOLDER] [OUTPUT_FOLDER]      default: build/cuda, build/package
 #
@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 build="${1:-build/cuda}"
 mkdir -p "${2:-build/package}"
 output="$(cd "${2:-build/package}" && pwd)"
-for target in bin/automodel-cuda.so test/device_parity bench/comm_bench; do
+for target in bin/automodel-cuda.so test/device_parity bench/comm_bench bin/kernel_bench; do
   if [ ! -e "$build/$target" ]; then
-    echo "$build has no $target: cmake --preset cuda && cmake --build build/cuda --target automodel automodel-worker automodel_cuda automodel_table device_parity comm_bench" >&2
+    echo "$build has no $target: cmake --preset cuda && cmake --build build/cuda --target automodel automodel-worker automodel_cuda automodel_table device_parity comm_bench kernel_bench" >&2
     exit 4
   fi
 done
@@ -42,6 +42,7 @@ for program in (target / "bin").iterdir():
     program.chmod(0o755)
 P
 
+strip -o "$stage/libexec/kernel_bench" "$build/bin/kernel_bench"
 cp scripts/gpu_check.sh scripts/gpu_table.py bench/torch_gpu.py "$stage/"
 cp docs/gpu.md "$stage/README.md"
 name="$(basename "$stage")"

@@ -4,22 +4,25 @@
 # In a checkout it builds the preset cuda; in an unpacked bundle (scripts/gpu_bundle.sh) it uses the programs there, with
 # the PyTorch of the active Python environment or the one that AUTOMODEL_LIBTORCH names.
 #
-#   scripts/gpu_check.sh [--keep] [--output FOLDER] [--no-install] [--only STEP,...] [--minutes N] [--device cpu]
+#   scripts/gpu_check.sh [--quick] [--keep] [--output FOLDER] [--no-install] [--only STEP,...] [--minutes N] [--device cpu]
+#     --quick          a machine for a few minutes: the table of timings first (8 steps each, without PyTorch's), then the
+#                      comparisons; at most 5 minutes
 #     --keep           keep the output folder (its name is printed)
 #     --output FOLDER  use this output folder: each step's output as it arrives, summary.txt, the table, metrics
 #     --no-install     install nothing, for a machine without a network
-#     --only           run only these steps: one-rank, two-ranks, four-ranks, communicators, nccl, train, table;
-#                      parity stands for all but the table
+#     --only           run only these steps: one-rank, two-ranks, four-ranks, communicators, nccl, train, kernels,
+#                      table; parity stands for all but the last two
 #     --minutes N      time limit for all steps together (60); steps that would exceed it are cut off or left out
 #     --device cpu     test this script on a machine without a GPU: the same steps with tiny sizes
 #
 # If a step fails or takes too long, the next ones still run; the summary says which, and the exit code is 1.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
-keep=no; install=yes; only=all; device=cuda; folder=; minutes=60
+keep=no; install=yes; only=all; device=cuda; folder=; minutes=; quick=no
 parity_steps="one-rank two-ranks four-ranks communicators nccl train"
 while [ $# -gt 0 ]; do
   case "$1" in
+    --quick) quick=yes ;;
     --keep) keep=yes ;;
     --output) folder="${2:-}"; keep=yes; shift ;;
     --no-install) install=no ;;
@@ -32,12 +35,13 @@ while [ $# -gt 0 ]; do
 done
 usage() { sed -n 's/^#   \(scripts.*\)/usage: \1/p' "$0" >&2; exit 2; }
 case "$device" in cuda | cpu) ;; *) usage ;; esac
-case "$minutes" in '' | *[!0-9]*) usage ;; esac
+[ -n "$minutes" ] || { [ "$quick" = yes ] && minutes=5 || minutes=60; }
+case "$minutes" in *[!0-9]*) usage ;; esac
 chosen=
 for word in ${only//,/ }; do
-  case " all parity $parity_steps table " in *" $word "*) ;; *) usage ;; esac
+  case " all parity $parity_steps kernels table " in *" $word "*) ;; *) usage ;; esac
   case "$word" in
-    all) chosen+=" $parity_steps table" ;;
+    all) chosen+=" $parity_steps kernels table" ;;
     parity) chosen+=" $parity_steps" ;;
     *) chosen+=" $word" ;;
   esac
@@ -61,7 +65,7 @@ fi
 
 if [ -x "$here/libexec/automodel-worker" ]; then
   root="$here"
-  parity="$root/libexec/device_parity"; bench="$root/libexec/comm_bench"; torch_script="$root/torch_gpu.py"; table="$root/gpu_table.py"
+  parity="$root/libexec/device_parity"; bench="$root/libexec/comm_bench"; kernels="$root/libexec/kernel_bench"; torch_script="$root/torch_gpu.py"; table="$root/gpu_table.py"
   automodel="$root/bin/automodel"
   if [ -z "${AUTOMODEL_LIBTORCH:-}" ]; then
     AUTOMODEL_LIBTORCH="$(python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' || true)"
@@ -84,9 +88,9 @@ else
   build="${AUTOMODEL_GPU_BUILD:-build/cuda}"
   if [ -z "${AUTOMODEL_GPU_BUILD:-}" ]; then
     cmake --preset cuda >/dev/null
-    cmake --build "$build" --target automodel automodel-worker automodel_cuda device_parity comm_bench
+    cmake --build "$build" --target automodel automodel-worker automodel_cuda device_parity comm_bench kernel_bench
   fi
-  parity="$build/test/device_parity"; bench="$build/bench/comm_bench"; torch_script=bench/torch_gpu.py; table=scripts/gpu_table.py
+  parity="$build/test/device_parity"; bench="$build/bench/comm_bench"; kernels="$build/bin/kernel_bench"; torch_script=bench/torch_gpu.py; table=scripts/gpu_table.py
   automodel="$build/bin/automodel"
 fi
 recipes="$root/recipes"
@@ -95,6 +99,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 run=(mpirun --oversubscribe --bind-to none)
 few=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}")  # limits threads, since ranks share the CPU
+all=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}")
 if [ -z "$folder" ]; then folder=$(mktemp -d); else mkdir -p "$folder"; fi
 [ "$keep" = yes ] || trap 'rm -rf "$folder"' EXIT
 [ "$keep" = no ] || echo "output is in $folder"
@@ -126,7 +131,18 @@ step() {
 
 timeout 120 "$automodel" doctor 2>&1 | tee "$folder/doctor.log" || true
 
-step one-rank 600 "one rank on the device against one on the CPU" "${few[@]}" "$parity" --on "$device" --backend loopback --ranks 1
+small=()
+[ "$device" = cuda ] || small=(--tiny --steps 12)
+# times SECONDS WORDS...: each line of the table appears when its run has ended.
+times() {
+  local limit="$1"
+  shift
+  step table "$limit" "times" "${all[@]}" python3 "$table" "$automodel" "$recipes/gpu" "$folder/times" --device "$device" "$@" "${small[@]}"
+  [ ! -e "$folder/times/table.md" ] || cp "$folder/times/table.md" "$folder/table.md"
+}
+[ "$quick" = no ] || times 150 --steps 8 --limit 60
+
+step one-rank 600 "one rank on the device against one on the CPU" "${all[@]}" "$parity" --on "$device" --backend loopback --ranks 1
 
 for ranks in two:2 four:4; do
   step "${ranks%:*}-ranks" 600 "${ranks#*:} ranks on one device, through host memory, against one on the CPU" "${few[@]}" \
@@ -149,10 +165,11 @@ step train 300 "two ranks train, 20 steps" "${few[@]}" \
   --step_scheduler.max_steps 20 --checkpoint.checkpoint_dir "$folder/two" --dataset.seq_length 64 --dataset.vocab_size 512 \
   --model.config '{model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 512, max_position_embeddings: 128}'
 
-small=()
-[ "$device" = cuda ] || small=(--tiny --steps 12)
-step table 1500 "times" python3 "$table" "$automodel" "$recipes/gpu" "$folder/times" --device "$device" --torch "$torch_script" "${small[@]}"
-[ ! -e "$folder/times/table.md" ] || cp "$folder/times/table.md" "$folder/table.md"
+if [ "$device" = cuda ] && [ -x "$kernels" ]; then
+  step kernels 120 "our kernels, bytes per second" "$kernels"
+fi
+
+[ "$quick" = yes ] || times 1500 --torch "$torch_script"
 
 say "summary"
 cat "$summary"

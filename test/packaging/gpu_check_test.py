@@ -89,4 +89,13 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     done = subprocess.run(["python3", bundle / "gpu_table.py", bundle / "bin/automodel", recipes, out / "more", "--device", "cpu"],
                           text=True, capture_output=True)
     assert done.stdout.count("failed, exit code 4: error[cuda-failed]: it fell") == 3, done.stdout
+
+    # With --quick the table comes first, and PyTorch's row is left out; kernels are timed on GPUs only.
+    shutil.copy(SOURCE / "scripts/gpu_check.sh", bundle)
+    program(bundle / "libexec/device_parity", parity)
+    program(bundle / "libexec/kernel_bench", 'echo "kernel bench"\n')
+    said = check("--quick", "--device", "cpu", "--only", "table,one-rank,kernels", code=1)
+    assert 0 < said.index("| Llama-3.2-1B") < said.index("parity --on cpu") and "PyTorch" not in said and "kernel bench" not in said, said
+    said = check("--only", "table,one-rank,kernels", gpus="0", code=1)
+    assert 0 < said.index("parity --on cuda") < said.index("kernel bench") < said.index("| Llama-3.2-1B") and "by PyTorch" in said, said
 print("ok")
