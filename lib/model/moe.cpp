@@ -111,10 +111,8 @@ class Moe : public Block {
   }
 
   at::Tensor combine(const Portion& part) const {
-    // From the order of experts to that of tokens.
-    const auto rows = ops::copied_rows(seams_.expert->arrive(part.rows, {}), ops::permutation(part.choices.places));
-    const auto weights = part.weights.to(rows.scalar_type()).unsqueeze(2);
-    return (rows.view({part.tokens, moe_.top_k, rows.size(1)}) * weights).sum(1);
+    const auto rows = seams_.expert->arrive(part.rows, {});
+    return ops::summed_rows(rows, part.choices, moe_.top_k, part.weights.to(rows.scalar_type()));
   }
 
   Seams seams_;

@@ -21,7 +21,8 @@ RowCopies permutation(const at::Tensor& source);
 
 /// x [n, width] -> [n k, width]. The gradient sums each row's copies in order, in float32 for 16-bit types.
 at::Tensor copied_rows(const at::Tensor& x, const RowCopies& copies);
-/// x [n k, width] -> [n, width], the sum of each row's copies, as above.
-at::Tensor summed_rows(const at::Tensor& x, const RowCopies& copies, std::int64_t k);
+/// x [n k, width] -> [n, width], the sum of each row's copies, as above; with `weights` [n, k], of x's type, each copy
+/// times its weight.
+at::Tensor summed_rows(const at::Tensor& x, const RowCopies& copies, std::int64_t k, const at::Tensor& weights = {});
 
 }  // namespace automodel::ops

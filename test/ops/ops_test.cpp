@@ -342,6 +342,18 @@ TEST_CASE("rows copied to places, and summed from them, match ATen, with sums ro
     run_backward(Origin(sum), incoming);
     CHECK(distance(parts.grad(), incoming.index_select(0, copies.source)) == 0);
 
+    const auto weights = leaf(at::randn({rows, k}).to(type)), rest = leaf(parts.detach().clone());
+    const auto weighted = summed_rows(rest, copies, k, weights);
+    const auto exact_rest = leaf(parts.detach().to(at::kDouble)),
+               exact_weights = leaf(weights.detach().to(at::kDouble));
+    const auto by_row = exact_rest.index_select(0, copies.places).view({rows, k, width});
+    const auto exact = (by_row * exact_weights.unsqueeze(2)).sum(1);
+    CHECK(distance(weighted.detach(), exact.detach()) < 2 * rounding);
+    run_backward(Origin(weighted), incoming);
+    run_backward(Origin(exact), incoming.to(at::kDouble));
+    CHECK(distance(rest.grad(), exact_rest.grad()) < rounding);
+    CHECK(distance(weights.grad(), exact_weights.grad()) < 2 * rounding);
+
     const auto moved = copied_rows(copied_rows(parts, permutation(order)), permutation(order).inverse());
     CHECK(distance(moved.detach(), parts.detach()) == 0);
   }

@@ -27,6 +27,8 @@ struct DeviceKernels {
   decltype(&cuda::dropout) dropout;
   decltype(&cuda::top_k) top_k;
   decltype(&cuda::sort_choices) sort_choices;
+  decltype(&cuda::sum_rows) sum_rows;
+  decltype(&cuda::sum_rows_backward) sum_rows_backward;
   cuda::Stream (*stream)();       ///< the calling thread's current stream
   bool (*has_float8)();           ///< whether that thread's device has FP8 matmuls; null: no
   bool (*has_grouped_product)();  ///< whether LibTorch's grouped matmul there never makes the host wait; null: no

@@ -208,6 +208,49 @@ void check_groups(std::int64_t count, std::int64_t gap, bool fresh) {
   check_near(gradient.values(), want, 0, "gradient");
 }
 
+/// Rows that come back from experts, in float64.
+template <class T>
+void check_row_sums(std::int64_t tokens, std::int64_t k, std::int64_t width) {
+  INFO(tokens << " tokens, " << k << " rows of " << width << " each");
+  const auto rows = values<T>(size(tokens * k * width), 1), weights = values<T>(size(tokens * k), 2),
+             dout = values<T>(size(tokens * width), 3);
+  Ids places(size(tokens * k));
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>((i * 7 + 3) % places.size());
+  std::vector<T> want(dout.size()), plain(dout.size()), want_drows(rows.size()), want_dweights(weights.size());
+  const auto narrowed = [](double x) { return static_cast<T>(static_cast<typename Compute<T>::type>(x)); };
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::vector<double> dots(size(k));
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double gradient = static_cast<double>(dout[size(t * width + c)]);
+      double sum = 0, unweighted = 0;
+      for (std::int64_t j = 0; j < k; ++j) {
+        const auto at = size(places[size(t * k + j)] * width + c);
+        const double value = static_cast<double>(rows[at]), weight = static_cast<double>(weights[size(t * k + j)]);
+        sum += weight * value;
+        unweighted += value;
+        want_drows[at] = narrowed(weight * gradient);
+        dots[size(j)] += gradient * value;
+      }
+      want[size(t * width + c)] = narrowed(sum);
+      plain[size(t * width + c)] = narrowed(unweighted);
+    }
+    for (std::int64_t j = 0; j < k; ++j) want_dweights[size(t * k + j)] = narrowed(dots[size(j)]);
+  }
+  Buffer<T> in(rows), weight(weights), gradient(dout), out(dout.size()), sums(dout.size()), drows(rows.size()),
+      dweights(weights.size());
+  Buffer<std::int64_t> place(places);
+  cuda::RowSums given{in.get(), weight.get(), place.get(), out.get(), tokens, k, width};
+  cuda::sum_rows(kElement<T>, given, nullptr);
+  cuda::sum_rows_backward(kElement<T>, given, {gradient.get(), drows.get(), dweights.get()}, nullptr);
+  given.weights = nullptr;
+  given.out = sums.get();
+  cuda::sum_rows(kElement<T>, given, nullptr);
+  check_near(out.values(), want, 4 * kTolerance<T>, "out");
+  check_near(sums.values(), plain, 4 * kTolerance<T>, "out without weights");
+  check_near(drows.values(), want_drows, kTolerance<T>, "drows");
+  check_near(dweights.values(), want_dweights, 20 * kTolerance<T>, "dweights");
+}
+
 template <class T>
 void check_rope(std::int64_t rows, std::int64_t heads, std::int64_t width, std::int64_t row_stride, bool neighbours,
                 double sign) {
@@ -676,6 +719,12 @@ TEMPLATE_TEST_CASE("the GPU's router selects the largest scores, the first of eq
   check_top_k<TestType>(9, 33, 33);
   check_top_k<TestType>(5, 128, 8);
   check_top_k<TestType>(2, 1024, 3);
+}
+
+TEMPLATE_TEST_CASE("the GPU sums the rows that come back from experts", "", float, double, B) {
+  check_row_sums<TestType>(5, 2, 64);
+  check_row_sums<TestType>(1, 1, 7);
+  check_row_sums<TestType>(3, 3, 2056);
 }
 
 TEST_CASE("the GPU sorts choices by expert and keeps their order within an expert") {

@@ -88,6 +88,12 @@ FAULTS = [
     ("routing.cu", "routing", "*sorts*", "of_warp[warp] = __popc(lanes);\n  " + SYNC, "of_warp[warp] = __popc(lanes);\n"),
     ("routing.cu", "routing", "*sorts*", "  " + SYNC[:-1] + "  // of_warp is", "  // of_warp is"),
     ("routing.cu", "routing", "*sorts*", "c < count && choices[c] == expert", "choices[c] == expert"),
+    ("routing.cu", "routing", "*come back*", "weights != nullptr ? widen(weights[j]) : C(1)", "C(1)"),
+    ("routing.cu", "routing", "*come back*", "c < width; c += kThreads * N", "c < kThreads * N; c += kThreads * N"),
+    ("routing.cu", "routing", "*come back*", "  if (choice >= choices) return;", ""),
+    ("routing.cu", "routing", "*come back*", "const T* from = dout + choice / k * width;", "const T* from = dout;"),
+    ("routing.cu", "routing", "*come back*", "  dot = warp_sum(dot);\n", ""),
+    ("routing.cu", "routing", "*come back*", "narrow<T>(weight * gradient)", "narrow<T>(gradient)"),
     ("routing.cu", "routing", "*sorts*", "if (other < warp)", "if (other <= warp)"),
 ]
 

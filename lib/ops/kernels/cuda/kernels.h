@@ -152,4 +152,19 @@ void top_k(Element element, const void* scores, std::int64_t rows, std::int64_t 
 void sort_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t experts,
                   std::int64_t* from, std::int64_t* place, std::int64_t* counts, Stream stream);
 
+/// out[t] = sum over j of weights[t, j] * rows[places[t k + j]], in the compute type; without weights a plain sum.
+struct RowSums {
+  const void *rows, *weights;  ///< [tokens * k, width]; [tokens, k] or null
+  const std::int64_t* places;  ///< [tokens * k], a permutation
+  void* out;                   ///< [tokens, width]; unused by the backward pass
+  std::int64_t tokens, k, width;
+};
+void sum_rows(Element element, const RowSums& sums, Stream stream);
+/// Its gradients, with weights: those of the rows, in the rows' order, and of the weights.
+struct RowSumGradients {
+  const void* dout;
+  void *drows, *dweights;
+};
+void sum_rows_backward(Element element, const RowSums& sums, const RowSumGradients& gradients, Stream stream);
+
 }  // namespace automodel::ops::cuda

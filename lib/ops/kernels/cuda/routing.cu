@@ -1,4 +1,5 @@
-// The router's choice (one warp per token), and the sorting of choices by expert (one block per expert).
+// The router's choice (one warp per token), the sorting of choices by expert (one block per expert), and what comes
+// back from the experts summed by token (one block per token), with its gradient (one warp per choice).
 #include <stdexcept>
 
 #include "ops/kernels/cuda/device.h"
@@ -76,6 +77,50 @@ __global__ void place_choices(const std::int64_t* choices, std::int64_t count, s
   }
 }
 
+template <class T, int N>
+__global__ void sum_of_row(const T* rows, const T* weights, const std::int64_t* places, T* out, std::int64_t k,
+                           std::int64_t width) {
+  using C = Compute<T>;
+  const std::int64_t token = blockIdx.x;
+  for (std::int64_t c = threadIdx.x * N; c < width; c += kThreads * N) {
+    C sums[N];
+    for (int i = 0; i < N; ++i) sums[i] = 0;
+    for (std::int64_t j = token * k; j < (token + 1) * k; ++j) {
+      const auto values = read<N>(rows + places[j] * width + c);
+      const C weight = weights != nullptr ? widen(weights[j]) : C(1);
+      for (int i = 0; i < N; ++i) sums[i] += weight * widen(values.at[i]);
+    }
+    Pack<T, N> sum;
+    for (int i = 0; i < N; ++i) sum.at[i] = narrow<T>(sums[i]);
+    write<N>(out + token * width + c, sum);
+  }
+}
+
+template <class T, int N>
+__global__ void gradient_of_choice(const T* dout, const T* rows, const T* weights, const std::int64_t* places, T* drows,
+                                   T* dweights, std::int64_t choices, std::int64_t k, std::int64_t width) {
+  using C = Compute<T>;
+  const std::int64_t choice = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  if (choice >= choices) return;  // uniform over the warp
+  const int lane = threadIdx.x % kLanes;
+  const T* from = dout + choice / k * width;
+  const std::int64_t at = places[choice] * width;
+  const C weight = widen(weights[choice]);
+  C dot = 0;
+  for (std::int64_t c = lane * N; c < width; c += kLanes * N) {
+    auto gradients = read<N>(from + c);
+    const auto values = read<N>(rows + at + c);
+    for (int i = 0; i < N; ++i) {
+      const C gradient = widen(gradients.at[i]);
+      dot += gradient * widen(values.at[i]);
+      gradients.at[i] = narrow<T>(weight * gradient);
+    }
+    write<N>(drows + at + c, gradients);
+  }
+  dot = warp_sum(dot);
+  if (lane == 0) dweights[choice] = narrow<T>(dot);
+}
+
 }  // namespace
 
 void top_k(Element element, const void* scores, std::int64_t rows, std::int64_t columns, std::int64_t k,
@@ -93,6 +138,27 @@ void top_k(Element element, const void* scores, std::int64_t rows, std::int64_t 
 void sort_choices(const std::int64_t* choices, std::int64_t count, std::int64_t k, std::int64_t experts,
                   std::int64_t* from, std::int64_t* place, std::int64_t* counts, Stream stream) {
   launch(place_choices, experts, 0, stream, choices, count, k, from, place, counts);
+}
+
+void sum_rows(Element element, const RowSums& in, Stream stream) {
+  for_element(element, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    for_width<T>(in.width, {in.rows, in.out}, [&](auto wide) {
+      launch(sum_of_row<T, decltype(wide)::value>, in.tokens, 0, stream, static_cast<const T*>(in.rows),
+             static_cast<const T*>(in.weights), in.places, static_cast<T*>(in.out), in.k, in.width);
+    });
+  });
+}
+
+void sum_rows_backward(Element element, const RowSums& in, const RowSumGradients& out, Stream stream) {
+  for_element(element, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    for_width<T>(in.width, {in.rows, out.dout, out.drows}, [&](auto wide) {
+      launch(gradient_of_choice<T, decltype(wide)::value>, divided_up(in.tokens * in.k, kWarps), 0, stream,
+             static_cast<const T*>(out.dout), static_cast<const T*>(in.rows), static_cast<const T*>(in.weights),
+             in.places, static_cast<T*>(out.drows), static_cast<T*>(out.dweights), in.tokens * in.k, in.k, in.width);
+    });
+  });
 }
 
 }  // namespace automodel::ops::cuda

@@ -25,6 +25,8 @@ inline DeviceKernels table(Stream (*stream)()) {
           .dropout = dropout,
           .top_k = top_k,
           .sort_choices = sort_choices,
+          .sum_rows = sum_rows,
+          .sum_rows_backward = sum_rows_backward,
           .stream = stream,
           .has_float8 = nullptr,
           .has_grouped_product = nullptr};
