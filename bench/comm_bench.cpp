@@ -121,6 +121,10 @@ int main(int argc, char** argv) {
   try {
     if (!options.world.device.is_cpu()) automodel::require_cuda_half();
     const auto world = automodel::comm::open_world(options.backend, options.world);
+    if (world->size() < 2) {
+      std::fputs("comm_bench measures messages between ranks: start it with mpirun -np 2, or more\n", stderr);
+      return 2;
+    }
     automodel::comm::run_guarded(*world, [&](automodel::comm::World& all) { automodel::run(all, options); });
   } catch (const automodel::Error& error) {
     std::fputs(error.what(), stderr);
