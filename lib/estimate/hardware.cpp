@@ -169,6 +169,10 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.attention_efficiency = others * rates.attention;
   out.expert_efficiency = float8 ? rates.experts / rates.products * rates.products_float8 : rates.experts;
   out.moved = rates.moved;
+  out.kernels = rates.kernels;
+  // A multiprocessor's special function units compute 16 exponentials while its tensor cores do 4,096 FLOPs.
+  if (low && rates.kernels.exponentials > 0)
+    out.exponential = 4096.0 / 16 / (rates.kernels.exponentials * profile.tflops_low * 1e12);
   out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
   out.layer_overhead = rates.layer_overhead;
   out.step_overhead = 5e-3;
@@ -200,9 +204,11 @@ const DeviceProfile* find_device(std::string_view name) {
 
 DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
   if (!hardware.stack) return {};
-  const bool apart = *hardware.stack != config::Stack::kOwn && expert_ranks > hardware.per_node;
-  return dispatch_times(
-      hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl));
+  const bool own = *hardware.stack == config::Stack::kOwn, apart = !own && expert_ranks > hardware.per_node;
+  const auto dispatcher =
+      hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
+  return own && dispatcher == config::Dispatcher::kNccl ? own_dispatch_times(expert_ranks > 1)
+                                                        : dispatch_times(dispatcher);
 }
 
 std::string machine_name() {

@@ -69,6 +69,9 @@ struct Hardware {
   Link network = {};
   int per_node = 8;  ///< ranks per machine
   double moved = 2;  ///< how often a layer's kept activations are read or written per forward pass
+  KernelCosts kernels = {};
+  /// Seconds per attention score in a fused kernel, beside its GEMMs; 0: attention_efficiency says it.
+  double exponential = 0;
   std::optional<config::Stack> stack = {};            ///< of a GPU
   std::optional<config::Dispatcher> dispatcher = {};  ///< if the recipe sets it
   double framework = 0;             ///< bytes per rank other than tensors: libraries, contexts, communicators
