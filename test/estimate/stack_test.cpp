@@ -242,6 +242,32 @@ TEST_CASE("every hardware profile gives a plan with a plausible MFU", "[plan]") 
     CHECK(find_device(name) != nullptr);
 }
 
+TEST_CASE("without a profile a plan for GPUs is for the GPU of this machine", "[plan]") {
+  const auto plan = [](const std::string& device, const std::string& hardware, const std::string& gpu) {
+    const auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2", hardware);
+    return planned("device: " + device + text.substr(text.find('\n')), {.cuda_available = !gpu.empty(), .gpu = gpu});
+  };
+  const auto named = plan("cuda", "h200", ""), found = plan("cuda", "null", "NVIDIA H200");
+  CHECK(hardware_of(found).name == "h200");
+  CHECK(hardware_of(found).origin ==
+        "the GPU of this machine, NVIDIA H200; data sheet of NVIDIA H200 SXM, 141 GB, kernels of own");
+  const auto hosts = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 16", "null"), {.gpu = "NVIDIA H200"});
+  CHECK(hardware_of(hosts).origin.starts_with("the GPU of this machine, NVIDIA H200, taken for that of all hosts; "));
+  CHECK(hardware_of(found).memory == hardware_of(named).memory);
+  CHECK(found.estimate->time.step == named.estimate->time.step);
+  CHECK(hardware_of(plan("auto", "null", "NVIDIA H200")).name == "h200");
+  // The recipe comes first, key by key.
+  CHECK(hardware_of(plan("cuda", "a100-80", "NVIDIA H200")).name == "a100-80");
+  CHECK(hardware_of(plan("cuda", "null, memory: 20GiB", "NVIDIA H200")).memory == 20.0 * 1024 * 1024 * 1024);
+  CHECK(hardware_of(plan("cpu", "null", "NVIDIA H200")).name == "cpu");
+  for (const char* other : {"", "NVIDIA H20", "NVIDIA A100 80GB PCIe"}) {
+    const auto unknown = plan("cuda", "null", other);
+    CHECK(hardware_of(unknown).name == "cuda");
+    CHECK(hardware_of(unknown).origin == "no device profile given; assuming NVIDIA H100 SXM, 80 GB");
+    CHECK_FALSE(hardware_of(unknown).memory);
+  }
+}
+
 TEST_CASE("multi-token prediction in a layout is planned but refused for training", "[plan]") {
   const auto text = [](const std::string& layout) {
     return usual(kDeepseek,
