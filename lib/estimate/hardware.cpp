@@ -264,6 +264,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   }
   if (found != nullptr && request.cuda) {
     out = device(*found, config, request);
+    out.peak_known = true;
     if (!profile)
       out.origin = fmt::format("the GPU of this machine, {}{}; {}", request.gpu,
                                request.world_size > out.per_node ? ", taken for that of all hosts" : "", out.origin);
@@ -284,7 +285,10 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
           .says("'{}' is not the memory of a device", *config.memory())
           .hint("a number with a unit, for example 80GiB");
   }
-  if (config.peak_tflops() && found == nullptr) out.peak = *config.peak_tflops() * 1e12;
+  if (config.peak_tflops()) {
+    out.peak_known = true;
+    if (found == nullptr || !request.cuda) out.peak = *config.peak_tflops() * 1e12;
+  }
   return out;
 }
 

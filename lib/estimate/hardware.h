@@ -57,6 +57,7 @@ struct Hardware {
   std::string origin = {};            ///< source of the rates, for display
   std::optional<double> memory = {};  ///< bytes per rank; empty if unknown
   double peak = 0;                    ///< FLOP/s per rank in the compute dtype, the denominator of MFU
+  bool peak_known = false;            ///< the recipe or the data sheet of a known GPU gives it
   /// Fractions of the peak reached by the layers' GEMMs in the forward and backward pass, and by the head's.
   double forward_efficiency = 0.5;
   double backward_efficiency = 0.5;

@@ -254,6 +254,7 @@ TEST_CASE("without a profile a plan for GPUs is for the GPU of this machine", "[
   const auto hosts = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 16", "null"), {.gpu = "NVIDIA H200"});
   CHECK(hardware_of(hosts).origin.starts_with("the GPU of this machine, NVIDIA H200, taken for that of all hosts; "));
   CHECK(hardware_of(found).memory == hardware_of(named).memory);
+  CHECK(hardware_of(found).peak_known);
   CHECK(found.estimate->time.step == named.estimate->time.step);
   CHECK(hardware_of(plan("auto", "null", "NVIDIA H200")).name == "h200");
   // The recipe comes first, key by key.
@@ -265,7 +266,22 @@ TEST_CASE("without a profile a plan for GPUs is for the GPU of this machine", "[
     CHECK(hardware_of(unknown).name == "cuda");
     CHECK(hardware_of(unknown).origin == "no device profile given; assuming NVIDIA H100 SXM, 80 GB");
     CHECK_FALSE(hardware_of(unknown).memory);
+    CHECK_FALSE(hardware_of(unknown).peak_known);
   }
+}
+
+TEST_CASE("MFU has a denominator where the recipe or a known GPU gives it", "[plan]") {
+  const auto known = [](const std::string& device, const std::string& hardware) {
+    const auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2", hardware);
+    const auto made = planned("device: " + device + text.substr(text.find('\n')));
+    return hardware_of(made).peak_known ? hardware_of(made).peak : 0;
+  };
+  CHECK(known("cuda", "h200") == 989.4e12);
+  CHECK(known("cuda", "null") == 0);
+  CHECK(known("cuda", "null, peak_tflops: 100") == 100e12);
+  CHECK(known("cpu", "null") == 0);
+  CHECK(known("cpu", "null, peak_tflops: 2") == 2e12);
+  CHECK(known("cpu", "h200, peak_tflops: 2") == 2e12);  // the profile has no effect on a CPU
 }
 
 TEST_CASE("multi-token prediction in a layout is planned but refused for training", "[plan]") {
