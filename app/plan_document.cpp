@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/nvidia_driver.h"
 #include "base/processor.h"
 #include "estimate/disk_room.h"
 #include "launch/train_command.h"
@@ -24,7 +25,8 @@ PlanningMachine::PlanningMachine(const Options& options)
                .cuda_available = launch::cuda_present(),
                .ranks_per_node = options.gpus_per_node,
                .calibration = calibration_ ? &*calibration_ : nullptr,
-               .bfloat16 = processor().bfloat16} {}
+               .bfloat16 = processor().bfloat16,
+               .gpu = nvidia_gpu()} {}
 
 bool is_elsewhere(const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded) {
   const auto& model = loaded.recipe.model();

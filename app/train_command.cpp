@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/nvidia_driver.h"
 #include "checkpoint/format/root_folder.h"
 #include "commands.h"
 #include "estimate/disk_room.h"
@@ -153,7 +154,7 @@ class Survivors {
   }
 
   static estimate::PlanRequest request(int ranks) {
-    return {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present()};
+    return {.world_size = ranks, .training = true, .cuda_available = launch::cuda_present(), .gpu = nvidia_gpu()};
   }
 
  private:
@@ -270,7 +271,7 @@ int run_train(const Options& options) {
   if (!starter.empty() && options.nproc_per_node)
     throw wrong_words("--start-with and --nproc-per-node both start the ranks", "leave one of the two out");
   const int ranks = options.nproc_per_node.value_or(1);
-  estimate::PlanRequest situation{.training = true, .cuda_available = launch::cuda_present()};
+  estimate::PlanRequest situation{.training = true, .cuda_available = launch::cuda_present(), .gpu = nvidia_gpu()};
   if (starter.empty()) situation.world_size = ranks;
   auto result = estimate::make_plan(loaded, situation);
   if (!result.plan) {

@@ -24,6 +24,24 @@ bool has_nvidia_driver() {
   return false;
 }
 
+std::string nvidia_gpu(const std::filesystem::path& folder) {
+  constexpr std::string_view kKey = "Model:", kBlank = " \t";
+  std::string out;
+  std::error_code error;
+  for (const auto& gpu : std::filesystem::directory_iterator(folder / "gpus", error)) {
+    std::ifstream file(gpu.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (!line.starts_with(kKey)) continue;
+      const auto first = line.find_first_not_of(kBlank, kKey.size());
+      if (first == std::string::npos) return "";
+      auto model = line.substr(first, line.find_last_not_of(kBlank) + 1 - first);
+      if (!out.empty() && model != out) return "";
+      out = std::move(model);
+    }
+  }
+  return out;
+}
+
 int driver_branch(std::string_view line) {
   // The first word that starts with a number and a dot, such as "580.65.06". "x86_64" does not start with a digit.
   for (std::size_t at = 0; at < line.size(); ++at) {

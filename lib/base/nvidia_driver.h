@@ -1,6 +1,7 @@
 // What this machine's NVIDIA driver can run, from its version line under /proc; no library is loaded.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ inline constexpr int kCudaMajor = 13;
 std::string nvidia_driver();
 /// Whether a driver is present, including where that file is missing (WSL, some containers).
 bool has_nvidia_driver();
+/// Model of this machine's GPUs as the driver names it ("NVIDIA H200"), from `folder`/gpus/*/information; empty without
+/// GPUs, if there are several models, and where the driver has no such files.
+std::string nvidia_gpu(const std::filesystem::path& folder = "/proc/driver/nvidia");
 /// Driver branch of a version line: 580 for "NVRM version: NVIDIA UNIX x86_64 Kernel Module 580.65.06 ..."; 0 if the
 /// line has no version.
 int driver_branch(std::string_view line);

@@ -112,9 +112,7 @@ struct ScoreBytes {
   double forward = 0, backward = 0;
 };
 ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
-  const bool wide = spec.query_width() > kWidestFusedHead * spec.heads;
-  const bool exact = r.bytes > 4 || (r.bytes == 4 && (spec.kv_heads < spec.heads || spec.attention_sinks));
-  if (!spec.attends(layer) || !(spec.attention_softcap > 0 || (r.cuda && (wide || exact)))) return {};
+  if (!spec.attends(layer) || has_fused_attention(spec, layer, r.bytes, r.cuda)) return {};
   const auto sequence = std::max<std::int64_t>(1, r.sequence);
   const double heads = std::ceil(w.heads) * std::ceil(static_cast<double>(r.tokens) / static_cast<double>(sequence));
   const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, !r.cuda);
@@ -140,6 +138,12 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
 }
 
 }  // namespace
+
+bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda) {
+  const bool wide = spec.query_width() > kWidestFusedHead * spec.heads;
+  const bool exact = bytes > 4 || (bytes == 4 && (spec.kv_heads < spec.heads || spec.attention_sinks));
+  return spec.attends(layer) && spec.attention_softcap <= 0 && !(cuda && (wide || exact));
+}
 
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);

@@ -37,6 +37,9 @@ struct LayerActivations {
   double of_kernel = 0;         ///< part of `kept` that the GPU attention kernel itself keeps
 };
 
+/// Whether one kernel computes a layer's attention, so that its scores are never stored. `bytes` per element.
+bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda);
+
 /// One decoder layer. Kept in elements per token (h hidden, q and v query and value width, k key-value width, f MLP
 /// width, each / tp where tensor parallelism divides it):
 ///   residual stream before both norms 2h, the norms' outputs 2h, query, key and value projections q + 2k, attention's

@@ -7,6 +7,7 @@
 #include "estimate/activation_memory.h"
 #include "estimate/layer_traffic.h"
 #include "estimate/recompute_time.h"
+#include "estimate/score_time.h"
 
 namespace automodel::estimate {
 namespace {
@@ -40,11 +41,7 @@ Parts parts_of(const CoarseRequest& r) {
   const double scores = tokens * arch::layer_score_flops_per_token(spec, layer, r.sequence) / r.sizes.tp;
   const double moved = r.hardware.measured() ? 0 : r.hardware.moved * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
-  // Attention scores have no weights, so freezing weights does not make their backward pass cheaper: round `times` up.
-  const auto computed = [&](double times, double efficiency) {
-    const double apart = r.hardware.attention_efficiency;
-    return times * seconds(products, efficiency) + std::ceil(times) * seconds(scores, apart > 0 ? apart : efficiency);
-  };
+  const auto attention = score_time(spec, layer, scores, bytes, r.hardware);
   double overhead = r.hardware.layer_overhead;
   const auto dispatch = dispatch_of(r.hardware, r.sizes.ep);
   if (spec.moe) overhead += dispatch.seconds(static_cast<double>(spec.moe->experts) / r.sizes.ep, tokens / r.sizes.tp);
@@ -62,7 +59,7 @@ Parts parts_of(const CoarseRequest& r) {
   const auto cp = group_link(r.hardware, r.sizes.tp, r.sizes.cp);
   const double keys = 2.0 * tokens * spec.kv_heads * spec.head_dim / std::min(r.sizes.tp, spec.kv_heads) * bytes;
   const double ring = r.sizes.cp > 1 ? (r.sizes.cp - 1) * (cp.link.latency + keys / cp.link.bandwidth) : 0;
-  const double work = computed(1, r.hardware.forward_efficiency);
+  const double work = seconds(products, r.hardware.forward_efficiency) + attention.forward;
   const auto waited = [&](double transfer, double behind) {
     return r.cuda ? std::max(0.1 * transfer, transfer - 0.5 * behind) : transfer;
   };
@@ -70,8 +67,9 @@ Parts parts_of(const CoarseRequest& r) {
   out.layers = spec.layers;
   out.per_rank = std::ceil(out.layers / (r.sizes.pp * r.stages_per_rank)) * r.stages_per_rank;
   out.forward = work + moved + overhead + inside + waited(ring, work);
-  out.backward = computed(1 + r.trained, r.hardware.backward_efficiency) + 2 * moved + overhead + inside +
-                 waited(2 * ring, 2 * work);
+  // Attention scores have no weights, so freezing weights does not make their backward pass cheaper.
+  out.backward = (1 + r.trained) * seconds(products, r.hardware.backward_efficiency) + attention.backward + 2 * moved +
+                 overhead + inside + waited(2 * ring, 2 * work);
   if (r.recompute == plan::Recompute::kFull)
     out.backward += out.forward - seconds(tokens * unrepeated_flops(spec, layer, r.hardware, r.sharding) / r.sizes.tp,
                                           r.hardware.forward_efficiency);

@@ -254,6 +254,7 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
                               .compute = plan.types.compute,
                               .world_size = plan.mesh.world_size(),
                               .per_node = request.ranks_per_node,
+                              .gpu = request.gpu,
                               .stack = plan.stack,
                               .float8 = plan.execution.precision.float8 && !plan.execution.precision.float8->emulate,
                               .calibration = request.calibration,

@@ -43,6 +43,7 @@ struct MachineRequest {
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of its processor; empty: not determined
+  std::string gpu = {};                       ///< its GPUs, as nvidia_gpu() names them
 };
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, const MachineRequest& request,
                        Diagnostics& problems);

@@ -20,7 +20,8 @@ struct PlanRequest {
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; empty: not determined
-  MachineRequest machine() const { return {ranks_per_node, calibration, bfloat16}; }
+  std::string gpu = {};                       ///< this machine's GPUs, as nvidia_gpu() names them
+  MachineRequest machine() const { return {ranks_per_node, calibration, bfloat16, gpu}; }
 };
 
 struct PlanResult {

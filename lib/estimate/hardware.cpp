@@ -60,6 +60,30 @@ constexpr std::array kProfiles = {
                   kNvLink2, k100Gb, 8},
 };
 
+/// What the NVIDIA driver calls the devices of some profiles.
+struct Model {
+  std::string_view model, profile;
+};
+constexpr std::array kModels = {
+    Model{"NVIDIA H100 80GB HBM3", "h100"},
+    Model{"NVIDIA H100 PCIe", "h100-pcie"},
+    Model{"NVIDIA H200", "h200"},
+    Model{"NVIDIA H200 NVL", "h200-nvl"},
+    Model{"NVIDIA GH200 480GB", "gh200"},  // named by the host's memory
+    Model{"NVIDIA GH200 120GB", "gh200"},
+    Model{"NVIDIA B200", "b200"},
+    Model{"NVIDIA GB200", "gb200"},
+    Model{"NVIDIA B300 SXM6 AC", "b300"},
+    Model{"NVIDIA A100-SXM4-80GB", "a100-80"},
+    Model{"NVIDIA A100-SXM4-40GB", "a100-40"},
+    Model{"NVIDIA L40S", "l40s"},
+    Model{"NVIDIA L4", "l4"},
+    Model{"NVIDIA A10", "a10"},
+    Model{"NVIDIA GeForce RTX 4090", "rtx4090"},
+    Model{"NVIDIA GeForce RTX 3090", "rtx3090"},
+    Model{"Tesla V100-SXM2-32GB", "v100-32"},
+};
+
 std::string plain(std::string_view name) {
   std::string out;
   for (const char c : name)
@@ -169,6 +193,10 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.attention_efficiency = others * rates.attention;
   out.expert_efficiency = float8 ? rates.experts / rates.products * rates.products_float8 : rates.experts;
   out.moved = rates.moved;
+  out.kernels = rates.kernels;
+  // A multiprocessor's special function units compute 16 exponentials while its tensor cores do 4,096 FLOPs.
+  if (low && rates.kernels.exponentials > 0)
+    out.exponential = 4096.0 / 16 / (rates.kernels.exponentials * profile.tflops_low * 1e12);
   out.memory_bandwidth = 0.8 * profile.memory_bandwidth;
   out.layer_overhead = rates.layer_overhead;
   out.step_overhead = 5e-3;
@@ -198,11 +226,19 @@ const DeviceProfile* find_device(std::string_view name) {
   return found == kProfiles.end() ? nullptr : &*found;
 }
 
+const DeviceProfile* device_of_model(std::string_view model) {
+  const auto found =
+      std::find_if(kModels.begin(), kModels.end(), [&](const Model& each) { return each.model == model; });
+  return found == kModels.end() ? nullptr : find_device(found->profile);
+}
+
 DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
   if (!hardware.stack) return {};
-  const bool apart = *hardware.stack != config::Stack::kOwn && expert_ranks > hardware.per_node;
-  return dispatch_times(
-      hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl));
+  const bool own = *hardware.stack == config::Stack::kOwn, apart = !own && expert_ranks > hardware.per_node;
+  const auto dispatcher =
+      hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
+  return own && dispatcher == config::Dispatcher::kNccl ? own_dispatch_times(expert_ranks > 1)
+                                                        : dispatch_times(dispatcher);
 }
 
 std::string machine_name() {
@@ -218,7 +254,7 @@ int threads_of_rank(int local_ranks) {
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems) {
   Hardware out;
   const auto& profile = config.profile();
-  const DeviceProfile* found = profile ? find_device(*profile) : nullptr;
+  const DeviceProfile* found = profile ? find_device(*profile) : device_of_model(request.gpu);
   if (profile && found == nullptr && plain(*profile) != "cpu") {
     std::vector<std::string_view> names = {"cpu"};
     for (const auto& each : kProfiles) names.push_back(each.name);
@@ -226,9 +262,13 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
         .says("there is no device '{}'", *profile)
         .hint("there are {}", fmt::join(names, ", "));
   }
-  if (found != nullptr && request.cuda)
+  if (found != nullptr && request.cuda) {
     out = device(*found, config, request);
-  else if (request.cuda && !profile) {
+    out.peak_known = true;
+    if (!profile)
+      out.origin = fmt::format("the GPU of this machine, {}{}; {}", request.gpu,
+                               request.world_size > out.per_node ? ", taken for that of all hosts" : "", out.origin);
+  } else if (request.cuda && !profile) {
     out = device(kProfiles[0], config, request);
     out.name = "cuda";
     out.origin = fmt::format("no device profile given; assuming {}", kProfiles[0].doc);
@@ -245,7 +285,10 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
           .says("'{}' is not the memory of a device", *config.memory())
           .hint("a number with a unit, for example 80GiB");
   }
-  if (config.peak_tflops() && found == nullptr) out.peak = *config.peak_tflops() * 1e12;
+  if (config.peak_tflops()) {
+    out.peak_known = true;
+    if (found == nullptr || !request.cuda) out.peak = *config.peak_tflops() * 1e12;
+  }
   return out;
 }
 

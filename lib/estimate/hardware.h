@@ -48,6 +48,8 @@ struct DeviceProfile {
 std::span<const DeviceProfile> device_profiles();
 /// Ignores case, '_' and '-'; nullptr for an unknown name.
 const DeviceProfile* find_device(std::string_view name);
+/// The device that the NVIDIA driver calls `model` ("NVIDIA H100 80GB HBM3"); nullptr for others.
+const DeviceProfile* device_of_model(std::string_view model);
 
 /// The machine that estimates are made for.
 struct Hardware {
@@ -55,6 +57,7 @@ struct Hardware {
   std::string origin = {};            ///< source of the rates, for display
   std::optional<double> memory = {};  ///< bytes per rank; empty if unknown
   double peak = 0;                    ///< FLOP/s per rank in the compute dtype, the denominator of MFU
+  bool peak_known = false;            ///< the recipe or the data sheet of a known GPU gives it
   /// Fractions of the peak reached by the layers' GEMMs in the forward and backward pass, and by the head's.
   double forward_efficiency = 0.5;
   double backward_efficiency = 0.5;
@@ -69,6 +72,9 @@ struct Hardware {
   Link network = {};
   int per_node = 8;  ///< ranks per machine
   double moved = 2;  ///< how often a layer's kept activations are read or written per forward pass
+  KernelCosts kernels = {};
+  /// Seconds per attention score in a fused kernel, beside its GEMMs; 0: attention_efficiency says it.
+  double exponential = 0;
   std::optional<config::Stack> stack = {};            ///< of a GPU
   std::optional<config::Dispatcher> dispatcher = {};  ///< if the recipe sets it
   double framework = 0;             ///< bytes per rank other than tensors: libraries, contexts, communicators
@@ -91,13 +97,16 @@ struct HardwareRequest {
   DType compute = DType::kFloat32;
   int world_size = 1;
   std::optional<int> per_node = {};
+  std::string_view gpu = {};                  ///< this machine's, as nvidia_gpu() names it
   config::Stack stack = config::Stack::kOwn;  ///< of a GPU
   bool float8 = false;                        ///< the layers' GEMMs run in float8
   const Calibration* calibration = nullptr;   ///< used for the CPU
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of the CPU; empty: as fast as float32
   RatesRequest rates = {};  ///< the work to look up measured rates for; without a model, table rates are used
 };
-/// Combines profile, recipe keys and calibration. Problems: bad-value for an unknown profile or an invalid size.
+/// Combines profile, recipe keys and calibration. Without a profile a plan for GPUs is for those of this machine, or,
+/// if these are none or unknown, for an H100 of unknown memory. Problems: bad-value for an unknown profile or an
+/// invalid size.
 Hardware choose_hardware(const config::HardwareConfig& config, const HardwareRequest& request, Diagnostics& problems);
 
 }  // namespace automodel::estimate

@@ -2,6 +2,7 @@
 
 #include "arch/counts.h"
 #include "estimate/layer_traffic.h"
+#include "estimate/score_time.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -45,10 +46,8 @@ double modules_seconds(const plan::TrainingPlan& plan, const Hardware& hardware,
   const auto product = [&](double flops) { return seconds(flops, hardware.forward_efficiency); };
   double out = 0;
   if (m.core_attention) {
-    const double share =
-        hardware.attention_efficiency > 0 ? hardware.attention_efficiency : hardware.forward_efficiency;
-    out += seconds(tokens * arch::layer_score_flops_per_token(spec, layer, plan.batch.planned_length()) / widths.heads,
-                   share);
+    const double flops = tokens * arch::layer_score_flops_per_token(spec, layer, plan.batch.planned_length());
+    out += score_time(spec, layer, flops / widths.heads, size_of(plan.types.compute), hardware).forward;
   }
   if (m.latent_up && spec.latent) {
     const auto& latent = *spec.latent;

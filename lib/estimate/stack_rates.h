@@ -1,5 +1,5 @@
-// What a software stack achieves on a GPU: fractions of data sheet peaks, and overheads. Fitted on published runs
-// (docs/estimates.md); bench/published.py compares the estimates with these and other runs.
+// What a software stack achieves on a GPU: fractions of data sheet peaks, and overheads. Fitted on published runs, for
+// this program measured kernel by kernel (docs/estimates.md); bench/published.py and test/golden/gpu compare.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,20 @@ namespace automodel::estimate {
 /// GPU generations with comparable tensor core efficiency.
 enum class Generation : std::uint8_t { kOlder, kAmpere, kHopper, kBlackwell };
 
+/// What kernels take beside their share of the peak. The defaults are those of stacks whose shares include it.
+struct KernelCosts {
+  /// Fraction of the special function units' rate that fused attention reaches in the exponentials of its scores,
+  /// beside its GEMMs at the rate of `products`; 0: attention has a fraction of the peak.
+  double exponentials = 0;
+  double expert_tile = 0;   ///< rows by which an expert's rows are filled up to whole tiles, on average
+  double expert_rows = 0;   ///< how often an expert's input rows are moved per forward pass, beside `moved`
+  double expert_sum = 0;    ///< bytes per element to add experts' weight gradients to the sum of a step
+  double logits = 3;        ///< how often the logits are read or written per pass
+  double adapter = 0;       ///< seconds that an adapter's kernels take to start, per forward pass; twice per backward
+                            ///< pass; 0: an adapter's time is that of its FLOPs
+  bool step_casts = false;  ///< a step also casts the masters and sets gradients to zero
+};
+
 struct StackRates {
   double products = 0;         ///< fraction of the peak reached by the layers' and the head's GEMMs
   double products_float8 = 0;  ///< fraction of the float8 peak, casts included
@@ -19,6 +33,7 @@ struct StackRates {
   double experts = 0;          ///< fraction of the peak reached by the experts' GEMMs
   double moved = 0;            ///< how often a layer's kept activations are read or written per forward pass
   double layer_overhead = 0;   ///< seconds per layer and pass
+  KernelCosts kernels = {};
 };
 StackRates stack_rates(config::Stack stack, Generation generation);
 
@@ -30,6 +45,8 @@ struct DispatchTimes {
   double seconds(double experts, double tokens) const { return pass + expert * experts + token * tokens; }
 };
 DispatchTimes dispatch_times(config::Dispatcher dispatcher);
+/// This program's: grouped kernels for any number of experts, and no host that waits if all experts are on one rank.
+DispatchTimes own_dispatch_times(bool experts_apart);
 std::string_view name_of(config::Stack stack);
 
 }  // namespace automodel::estimate

@@ -8,6 +8,7 @@
 #include "estimate/layer_traffic.h"
 #include "estimate/matrix_work.h"
 #include "estimate/recompute_time.h"
+#include "estimate/score_time.h"
 #include "plan/model_names.h"
 #include "plan/training_plan.h"
 
@@ -143,7 +144,29 @@ class Timing {
     part.backward_input = pass_seconds(flops, hardware_.backward_efficiency, 0);
     part.backward_weight = pass_seconds(2 * flops, hardware_.backward_efficiency, 0);
     part.backward = part.backward_input + part.backward_weight;
+    add_adapter_kernels(stage, part);
     add(out, part);
+  }
+
+  /// Adapters are bound by memory: the first matrix reads the input and the second one adds to the output; in the
+  /// backward pass both matrices' gradients and the products with them read one of these, and the input's is added to.
+  void add_adapter_kernels(const plan::StagePlan& stage, PartTime& part) const {
+    const auto& spec = plan_.adapters->spec;
+    const double start = hardware_.kernels.adapter;
+    if (start <= 0) return;
+    double widths = 0, count = 0;  // inputs and outputs per token; adapters
+    for (const auto& info : plan_.adapters->all) {
+      if (!stage.part.has_adapter(info)) continue;
+      const double here = info.is_expert() ? sizes_.ep : plan::tensor_ranks(plan_, info);
+      widths += static_cast<double>(info.shape.elements()) / spec.rank_of(info) / here *
+                plan::token_share(plan_.model->spec, info);
+      count += info.is_expert() ? 0.5 / sizes_.ep : 0.5;
+    }
+    const double moved = tokens_ * widths * compute_ / hardware_.memory_bandwidth;
+    part.forward += 1.5 * moved + count * start;
+    part.backward_input += 1.5 * moved + count * start;
+    part.backward_weight += moved + count * start;
+    part.backward += 2.5 * moved + 2 * count * start;
   }
 
   /// One layer without communication: as measured, or from compute and memory rates.
@@ -164,24 +187,29 @@ class Timing {
                                        .expert_tensor = plan_.expert_tensor,
                                        .experts_apart = sizes_.ep * plan_.expert_tensor > 1,
                                        .cuda = true};
-    const double moved = hardware_.moved * layer_activations(spec, layer, activation).kept;
-    double overhead = hardware_.layer_overhead, expert = 0;
+    double moved = hardware_.moved * layer_activations(spec, layer, activation).kept;
+    double overhead = hardware_.layer_overhead, expert = 0, padding = 0, sums = 0;
     if (spec.is_moe(layer)) {
+      const auto& kernels = hardware_.kernels;
       const double experts = static_cast<double>(spec.moe->experts) / sizes_.ep;
+      const double rows = tokens_ * spec.moe->top_k / sizes_.tp;
       overhead += dispatch_of(hardware_, sizes_.ep * plan_.expert_tensor).seconds(experts, tokens_ / sizes_.tp);
+      moved += kernels.expert_rows * rows * static_cast<double>(spec.expert_hidden()) * compute_;
       expert = expert_flops(plan_);
+      padding = kernels.expert_tile * experts / rows;
+      sums = kernels.expert_sum * plan_.shares.layer(layer).expert / (sizes_.ep * plan_.expert_tensor) /
+             hardware_.memory_bandwidth;
     }
-    const auto or_else = [](double rate, double other) { return rate > 0 ? rate : other; };
-    const auto pass = [&](double efficiency, double times) {
-      return times * (pass_seconds(products - expert, efficiency, moved) +
-                      pass_seconds(expert, or_else(hardware_.expert_efficiency, efficiency), 0) +
-                      pass_seconds(scores, or_else(hardware_.attention_efficiency, efficiency), 0));
+    const auto attention = score_time(spec, layer, scores, compute_, hardware_);
+    const auto pass = [&](double efficiency) {
+      const double of_experts = hardware_.expert_efficiency > 0 ? hardware_.expert_efficiency : efficiency;
+      return pass_seconds(products - expert, efficiency, moved) + pass_seconds((1 + padding) * expert, of_experts, 0);
     };
     PartTime out{.work = flops};
-    out.forward = pass(hardware_.forward_efficiency, 1) + overhead;
-    out.backward = pass(hardware_.backward_efficiency, 2) + overhead;
+    out.forward = pass(hardware_.forward_efficiency) + attention.forward + overhead;
+    out.backward = 2 * pass(hardware_.backward_efficiency) + attention.backward + overhead + sums;
     // Scores have no weight gradients.
-    out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0);
+    out.backward_weight = pass_seconds(products, hardware_.backward_efficiency, 0) + sums;
     out.backward_input = out.backward - out.backward_weight;
     return out;
   }
@@ -280,7 +308,7 @@ class Timing {
       part = hardware_.rates->head.head.for_work(flops / hardware_.share);
     } else {
       const double logits = tokens_ * spec.outputs() * compute_ / plan_.shares.vocabulary;
-      part.forward = pass_seconds(flops, hardware_.head_efficiency, 3 * logits);
+      part.forward = pass_seconds(flops, hardware_.head_efficiency, hardware_.kernels.logits * logits);
       part.backward_input = part.backward_weight = part.forward;
       part.backward = 2 * part.forward;
     }
@@ -411,8 +439,10 @@ class Timing {
     const double matrices = matrix_seconds(plan_, hardware_, {shard_.link, expert_shard_.link, tp_.link});
     if (hardware_.optimizer_rate > 0) return most / hardware_.optimizer_rate + matrices;
     // Reads gradient (twice: the norm), value and moments; writes value and moments.
-    const double moved = 2 * size_of(plan_.types.gradient) + 2 * size_of(plan_.types.master) +
-                         2 * size_of(plan_.types.first_moment) + 2 * size_of(plan_.types.second_moment);
+    double moved = 2 * size_of(plan_.types.gradient) + 2 * size_of(plan_.types.master) +
+                   2 * size_of(plan_.types.first_moment) + 2 * size_of(plan_.types.second_moment);
+    const double casts = plan_.types.compute == plan_.types.master ? 0 : compute_ + size_of(plan_.types.master);
+    if (hardware_.kernels.step_casts) moved += casts + size_of(plan_.types.gradient);
     return most * moved / hardware_.memory_bandwidth + matrices;
   }
 

@@ -471,8 +471,8 @@ class Run {
     out.accuracy = result.accuracy;
     out.ce_loss = result.ce_loss;
     out.kd_loss = result.kd_loss;
-    if (const auto peak = recipe_.hardware->peak_tflops(); peak && setup_->plan.estimate)
-      out.mfu = setup_->plan.estimate->time.flops / seconds / (*peak * 1e12 * world_.size());
+    if (const auto& made = setup_->plan.estimate; made && made->hardware.peak_known)
+      out.mfu = made->time.flops / seconds / (made->hardware.peak * world_.size());
     reports_->step(out);
   }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include "base/nvidia_driver.h"
 #include "base/processor.h"
 #include "config/optimizer_basics.h"
 #include "data/open_dataset.h"
@@ -26,10 +27,11 @@ struct Lengths {
 };
 
 estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world, const Lengths& lengths) {
-  // The calibration may decide how stages are balanced, so all ranks use rank 0's.
+  // The machine may decide how stages are balanced, so all ranks use rank 0's.
   const auto calibration =
       estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
   const auto unit = std::to_string(static_cast<int>(processor().bfloat16));
+  const auto gpu = world.broadcast_text(world.rank() == 0 ? nvidia_gpu() : "");
   const auto first = static_cast<BFloat16Unit>(std::stoi(world.broadcast_text(world.rank() == 0 ? unit : "")));
   auto result = estimate::make_plan(loaded, {.world_size = world.size(),
                                              .training = true,
@@ -38,7 +40,8 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
                                              .longest_validation_row = lengths.validation,
                                              .ranks_per_node = world.local_size(),
                                              .calibration = calibration ? &*calibration : nullptr,
-                                             .bfloat16 = first});
+                                             .bfloat16 = first,
+                                             .gpu = gpu});
   if (result.plan && !loaded.recipe.dataset())
     result.problems.add("missing-key", "dataset")
         .says("the recipe has no dataset")

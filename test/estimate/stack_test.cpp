@@ -117,17 +117,22 @@ TEST_CASE("attention is estimated at a rate of its own", "[plan]") {
 }
 
 TEST_CASE("PyTorch's checkpoints do not repeat the last product of a layer without experts", "[plan]") {
-  const auto repeated = [](const char* model, const char* hardware) {
-    const auto backward = [&](const char* kept) {
+  // What four layers' forward passes take that are not repeated; 4,096 tokens.
+  const auto left_out = [](const std::string& model, const char* hardware) {
+    auto longer = model;
+    longer.replace(longer.find("num_hidden_layers: 4"), 20, "num_hidden_layers: 8");
+    const auto time = [&](const std::string& config, const char* kept) {
       const auto mesh = fmt::format("strategy: fsdp2, dp_size: 8, activation_checkpointing: {}", kept);
-      return planned(recipe(model, mesh, hardware)).estimate->time.stages[0].backward;
+      return planned(recipe(config, mesh, hardware)).estimate->time.stages[0];
     };
-    return backward("full") - backward("false");
+    const auto all = time(longer, "false").forward - time(model, "false").forward;
+    return all - (time(model, "full").backward - time(model, "false").backward);
   };
-  // Four layers, 4,096 tokens.
   const double products = 4 * 4096 * 2.0 * 4096 * 14336 / (989.4e12 * 0.63);
-  CHECK(repeated(kLlama, "h100") - repeated(kLlama, "h100, stack: pytorch") == Approx(products));
-  CHECK(repeated(kExperts, "h100") == Approx(repeated(kExperts, "h100, stack: pytorch")));
+  CHECK(left_out(kLlama, "h100, stack: pytorch") == Approx(products));
+  for (const char* hardware : {"h100", "h100, stack: pytorch"})
+    CHECK(left_out(kExperts, hardware) == Approx(0).margin(1e-9));
+  CHECK(left_out(kLlama, "h100") == Approx(0).margin(1e-9));
 }
 
 TEST_CASE("what exists beside the logits, and what allocators reserve, follows from the stack", "[plan]") {
@@ -235,6 +240,48 @@ TEST_CASE("every hardware profile gives a plan with a plausible MFU", "[plan]") 
   }
   for (const char* name : {"gb200", "b300", "gh200", "h200-nvl", "a100-40", "a100-80", "mi300x"})
     CHECK(find_device(name) != nullptr);
+}
+
+TEST_CASE("without a profile a plan for GPUs is for the GPU of this machine", "[plan]") {
+  const auto plan = [](const std::string& device, const std::string& hardware, const std::string& gpu) {
+    const auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2", hardware);
+    return planned("device: " + device + text.substr(text.find('\n')), {.cuda_available = !gpu.empty(), .gpu = gpu});
+  };
+  const auto named = plan("cuda", "h200", ""), found = plan("cuda", "null", "NVIDIA H200");
+  CHECK(hardware_of(found).name == "h200");
+  CHECK(hardware_of(found).origin ==
+        "the GPU of this machine, NVIDIA H200; data sheet of NVIDIA H200 SXM, 141 GB, kernels of own");
+  const auto hosts = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 16", "null"), {.gpu = "NVIDIA H200"});
+  CHECK(hardware_of(hosts).origin.starts_with("the GPU of this machine, NVIDIA H200, taken for that of all hosts; "));
+  CHECK(hardware_of(found).memory == hardware_of(named).memory);
+  CHECK(hardware_of(found).peak_known);
+  CHECK(found.estimate->time.step == named.estimate->time.step);
+  CHECK(hardware_of(plan("auto", "null", "NVIDIA H200")).name == "h200");
+  // The recipe comes first, key by key.
+  CHECK(hardware_of(plan("cuda", "a100-80", "NVIDIA H200")).name == "a100-80");
+  CHECK(hardware_of(plan("cuda", "null, memory: 20GiB", "NVIDIA H200")).memory == 20.0 * 1024 * 1024 * 1024);
+  CHECK(hardware_of(plan("cpu", "null", "NVIDIA H200")).name == "cpu");
+  for (const char* other : {"", "NVIDIA H20", "NVIDIA A100 80GB PCIe"}) {
+    const auto unknown = plan("cuda", "null", other);
+    CHECK(hardware_of(unknown).name == "cuda");
+    CHECK(hardware_of(unknown).origin == "no device profile given; assuming NVIDIA H100 SXM, 80 GB");
+    CHECK_FALSE(hardware_of(unknown).memory);
+    CHECK_FALSE(hardware_of(unknown).peak_known);
+  }
+}
+
+TEST_CASE("MFU has a denominator where the recipe or a known GPU gives it", "[plan]") {
+  const auto known = [](const std::string& device, const std::string& hardware) {
+    const auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2", hardware);
+    const auto made = planned("device: " + device + text.substr(text.find('\n')));
+    return hardware_of(made).peak_known ? hardware_of(made).peak : 0;
+  };
+  CHECK(known("cuda", "h200") == 989.4e12);
+  CHECK(known("cuda", "null") == 0);
+  CHECK(known("cuda", "null, peak_tflops: 100") == 100e12);
+  CHECK(known("cpu", "null") == 0);
+  CHECK(known("cpu", "null, peak_tflops: 2") == 2e12);
+  CHECK(known("cpu", "h200, peak_tflops: 2") == 2e12);  // the profile has no effect on a CPU
 }
 
 TEST_CASE("multi-token prediction in a layout is planned but refused for training", "[plan]") {

@@ -182,6 +182,7 @@ TEST_CASE("recomputed modules take the time of their FLOPs", "[plan]") {
   // Scores and weighted values of 64 numbers each, for half of the 128 keys.
   const double attention = 128 * 2.0 * (64 + 64) * 64 / 0.1e12;
   CHECK(seconds(kLlama, "strategy: fsdp2", "core_attn", 0) == Approx(attention));
+  CHECK(seconds(kLlama, "strategy: fsdp2, tp_size: 2", "core_attn", 0) == Approx(attention / 2));
   CHECK(seconds(kLlama, "strategy: fsdp2", "\"core_attn\", mlp", 0) == Approx(mlp + attention));
   // Two of eight experts; layer 0 is dense.
   CHECK(seconds(kExperts, "strategy: fsdp2", "moe", 1) == Approx(128 * 2.0 * 3 * 64 * 32 * 2 / 0.25e12));

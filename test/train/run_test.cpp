@@ -25,6 +25,7 @@ namespace {
 
 struct Row {
   double loss = 0, norm = 0, lr = 0;
+  double work = 0;  ///< MFU times seconds; 0: no MFU
 };
 
 /// Trains a tiny model with the overrides `words` on `ranks` loopback ranks; returns the rows of the log.
@@ -58,7 +59,9 @@ std::vector<Row> train(const std::vector<std::string>& words, int ranks = 1, con
   for (std::string line; std::getline(log, line);) {
     const auto row = nlohmann::json::parse(line);
     const auto& norm = row.at("grad_norm");  // text where it is not finite
-    rows.push_back({row.at("loss"), norm.is_number() ? norm.get<double>() : INFINITY, row.at("lr")});
+    const auto& mfu = row.at("mfu");
+    rows.push_back({row.at("loss"), norm.is_number() ? norm.get<double>() : INFINITY, row.at("lr"),
+                    mfu.is_null() ? 0 : mfu.get<double>() * row.at("step_time").get<double>()});
   }
   return rows;
 }
@@ -82,6 +85,14 @@ TEST_CASE("a run in 16-bit types trains with a finite loss", "[train]") {
   }
   CHECK(train({"model.torch_dtype=float32", "distributed={strategy: fsdp2, mp_policy: {param_dtype: bfloat16}}"})
             .size() == 4);
+}
+
+TEST_CASE("a run records MFU where the peak is known", "[train]") {
+  CHECK(train({}).front().work == 0);
+  const auto slow = train({"hardware.peak_tflops=1"}), fast = train({"hardware.peak_tflops=4"}, 2);
+  REQUIRE(slow.front().work > 0);
+  for (const auto& row : slow) CHECK(row.work == Approx(slow.front().work));
+  CHECK(fast.front().work == Approx(slow.front().work / 8));  // the same work of two ranks with four times the peak
 }
 
 TEST_CASE("validation may use another batch size than training", "[train]") {
