@@ -8,6 +8,7 @@
 #include "arch/counts.h"
 #include "arch/hf_config.h"
 #include "estimate/estimated_plan.h"
+#include "plan/communicators.h"
 
 namespace automodel::plan {
 
@@ -154,6 +155,7 @@ TEST_CASE("an unknown model is planned without stages and refused for training",
   REQUIRE(result.plan->pipeline);
   CHECK(result.plan->pipeline->schedule.proof.ok());
   CHECK(result.plan->pipeline->stages.empty());
+  CHECK(traffic_of(*result.plan, Channel::kPipeline).ring);
   const auto training = estimate::make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
   CHECK(training.problems[0].id == "model-not-found");
