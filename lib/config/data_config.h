@@ -482,7 +482,7 @@ struct ForeignDatasetConfig {
   static constexpr std::string_view kPlanOnly = "this data set can be planned but not trained";
   Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
                                        "Tokens per sequence, for estimates.", at_least<1>};
-  Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
+  Field<Value> rest{Rest{}, {}, "Everything else."};
 };
 
 inline constexpr std::array kOtherData = {
