@@ -58,6 +58,8 @@ struct EnumNames<ModelTarget> {
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_pretrained",
                   E::kPicturesFromPretrained},
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForMultimodalLM.from_pretrained", E::kPicturesFromPretrained},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForMultimodalLM.from_config", E::kPicturesFromConfig},
       EnumName<E>{"transformers.AutoModelForImageTextToText.from_pretrained", E::kPicturesFromPretrained},
       EnumName<E>{"transformers.AutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
       EnumName<E>{"nemo_automodel.components.models.gpt2.build_gpt2_model", E::kGpt2},

@@ -437,7 +437,7 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
            {"DiffusionLMSFTRecipe", "diffusion"},
            {"TrainBiEncoderRecipe", "retrieval"},
            {"TrainEagle3Recipe", "draft models"},
-           {"{_target_: nemo_automodel.recipes.multimodal.train.TrainMultimodal}", "vision-language"}}) {
+           {"{_target_: nemo_automodel.recipes.multimodal.train.TrainMultimodal}", "several kinds"}}) {
     INFO(name);
     const auto loaded = read("recipe: " + name + "\nnonsense: 1\n");
     REQUIRE(loaded.problems.size() == 1);
@@ -453,13 +453,14 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
   CHECK(flow.problems[0].message.find("diffusion") != std::string::npos);
   const auto other = read(
       "recipe: BenchmarkingRecipeForNextTokenPrediction\nmodel: {_target_: "
-      "nemo_automodel.NeMoAutoModelForMultimodalLM.from_config}\n");
+      "nemo_automodel.components.models.gemma4_drafter.composite.Gemma4WithDrafter.from_pretrained}\n");
   REQUIRE(other.problems.size() == 1);
   CHECK(other.problems[0].id == "other-recipe");
   CHECK(other.problems[0].key == "model._target_");
   for (const std::string name :
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
         "FinetuneRecipeForVLM", "{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}",
+        "{_target_: nemo_automodel.recipes.vlm.kd.KnowledgeDistillationRecipeForVLM}\nteacher_model: {config: a}",
         "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})
     CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
   const auto unknown = read("recipe: Foo\nnonsense: 1\n");
