@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Plans and trains the LLM recipes of a NeMo AutoModel repository.
+"""Plans and trains the recipes of a NeMo AutoModel repository.
 
-  nemo_recipes.py REPOSITORY [--automodel FILE] [--only WORD] [--plan-only] [--ranks 1 2] [--json FILE] [--keep FOLDER]
+  nemo_recipes.py REPOSITORY [--automodel FILE] [--kinds llm_finetune ...] [--only WORD] [--plan-only] [--ranks 1 2] [--json FILE] [--keep FOLDER]
 
-REPOSITORY is a clone of NVIDIA-NeMo/Automodel; recipes are the YAML files of examples/llm_{benchmark,finetune,pretrain}.
+REPOSITORY is a clone of NVIDIA-NeMo/Automodel; recipes are the YAML files of examples/llm_{benchmark,finetune,pretrain},
+or of the folders that --kinds names (those with pictures: vlm_{benchmark,finetune,kd}, with --plan-only).
 Each is read and planned as it stands. Then it is trained for two steps on one rank and on two, with what a laptop lacks
 replaced by overrides of the command line and nothing else:
   model      a tiny one of its own family, with random weights (configs: test/golden), that a run of its own has saved
@@ -42,8 +43,8 @@ TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "
               "phi3": "llama2", "baichuan": "llama2", "ernie4_5": "llama2", "ernie4_5_moe": "llama2"}
 
 
-def recipes_of(repository):
-    return sorted(path for kind in KINDS for path in (repository / "examples" / kind).rglob("*.yaml"))
+def recipes_of(repository, kinds):
+    return sorted(path for kind in kinds for path in (repository / "examples" / kind).rglob("*.yaml"))
 
 
 def last_error(text):
@@ -371,6 +372,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repository", type=pathlib.Path)
     parser.add_argument("--automodel", default=str(ROOT / "build/release/bin/automodel"))
+    parser.add_argument("--kinds", nargs="+", default=KINDS, help="folders of examples")
     parser.add_argument("--only", default="", help="recipes whose path has this word")
     parser.add_argument("--plan-only", action="store_true")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
@@ -378,9 +380,9 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="folder for models, data and runs (default: a temporary one)")
     options = parser.parse_args()
     repository = options.repository.resolve()
-    paths = [path for path in recipes_of(repository) if options.only in str(path)]
+    paths = [path for path in recipes_of(repository, options.kinds) if options.only in str(path)]
     if not paths:
-        sys.exit(f"no LLM recipes in {repository}/examples")
+        sys.exit(f"no such recipes in {repository}/examples")
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or pathlib.Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)

@@ -324,6 +324,12 @@ class Parser {
 
 }  // namespace
 
+bool nests_text(std::string_view text) {
+  Diagnostics ignored;
+  const auto document = parse_json(text, "", ignored);
+  return document && nests_text(*document);
+}
+
 HfConfig parse_hf_config(std::string_view text, std::string_view file, const HfConfigOptions& options) {
   HfConfig out;
   auto document = parse_json(text, file, out.errors);

@@ -26,6 +26,9 @@ struct HfConfig {
   Diagnostics warnings = {};
 };
 
+/// Whether the keys of the decoder are in the `text_config` of this config.json, not at its top level.
+bool nests_text(std::string_view text);
+
 /// Parses a config.json with the keys of transformers 4 or 5. For a multimodal config, the decoder (in `text_config`,
 /// or at the top level next to `vision_config`) is read as the model, and its spec is plan_only. `file` names the text
 /// in diagnostics. Errors: bad-json, missing-key, bad-type, bad-value, indivisible, unknown-model-type,

@@ -566,7 +566,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
     {"rank-killed", ExitCode::kBadInput, "A signal killed a rank of `--nproc-per-node`; mpirun's lines above name it.",
      "For signal 9, look for the kernel's out-of-memory killer (`dmesg`). The exit code is 128 + the signal number."},
     {"out-of-memory", ExitCode::kEnvironment, "The memory of the host or of a GPU is exhausted.",
-     "Use fewer or shorter sequences per microbatch, more ranks, or a sharding strategy."},
+     "Use fewer or shorter sequences per microbatch, activation checkpointing, more ranks, or a sharding strategy."},
     {"non-finite", ExitCode::kNonFinite,
      "The loss or the gradient norm of a step is not finite; the message names a parameter. The weights were not "
      "changed.",

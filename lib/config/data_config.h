@@ -482,12 +482,13 @@ struct ForeignDatasetConfig {
   static constexpr std::string_view kPlanOnly = "this data set can be planned but not trained";
   Field<std::optional<int>> seq_length{"seq_length|seq_len|sequence_length|max_length", std::nullopt,
                                        "Tokens per sequence, for estimates.", at_least<1>};
-  Field<Value> rest{Rest{[](std::string_view) { return true; }}, {}, "Everything else."};
+  Field<Value> rest{Rest{}, {}, "Everything else."};
 };
 
 inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset"),
+    std::string_view("nemo_automodel.components.datasets.audio.datasets.make_cv17_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.mock.build_mock_vlm_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_llava_onevision_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_meta_dataset"),
@@ -559,9 +560,11 @@ struct EnumNames<PackingStrategy> {
                                        EnumName<PackingStrategy>{"neat", PackingStrategy::kNeat}};
 };
 
+inline constexpr std::string_view kOfPicturePacks = "it belongs to packs with pictures (pretokenize)";
+
 struct PackedSequenceConfig {
   using IsSection = void;
-  Field<int> packed_sequence_size{"packed_sequence_size", 0,
+  Field<int> packed_sequence_size{"packed_sequence_size|pack_size", 0,
                                   "Tokens per pack of several rows, which do not attend to each other; 0: no packing.",
                                   at_least<0>};
   Field<PackingStrategy> packing_strategy{
@@ -575,6 +578,19 @@ struct PackedSequenceConfig {
   Field<Value> prepacked{"prepacked", nullptr, "Packs made beforehand.",
                          Ignored{"packing is too fast to be worth storing"}};
   Field<int> num_proc{"num_proc", 1, "Processes.", Ignored{"packing is too fast to be worth parallelizing"}};
+  Field<bool> pretokenize{"pretokenize", false, "Pack rows with pictures.",
+                          Unsupported{"rows with pictures are not packed"}};
+  Field<Value> max_length{"max_length", nullptr, "Tokens of a row with pictures.", Ignored{kOfPicturePacks}};
+  Field<Value> packing_ratio{"packing_ratio", nullptr, "Part of a pack that is filled.", Ignored{kOfPicturePacks}};
+  Field<Value> balance_media_tokens{"balance_media_tokens", nullptr, "Spread pictures over packs.",
+                                    Ignored{kOfPicturePacks}};
+  Field<Value> post_tokenize_hook_fn{"post_tokenize_hook_fn", nullptr, "Python function that changes rows.",
+                                     Ignored{kOfPicturePacks}};
+  Field<Value> collate_max_length{"collate_max_length", nullptr, "Tokens that packs are padded to.",
+                                  Ignored{kOfPicturePacks}};
+  Field<Value> packing_format{"packing_format", nullptr, "Form of a pack.", Ignored{kOfPicturePacks}};
+  Field<Value> attn_implementation{"attn_implementation", nullptr, "Attention kernel.",
+                                   Ignored{"the fastest kernel for the device and mask is chosen"}};
 };
 
 struct DataloaderConfig {

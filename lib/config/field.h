@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -52,9 +53,9 @@ struct Unsupported {
 struct Flat {};
 /// Collects every key that starts with the field's key plus '_' into this map.
 struct Prefix {};
-/// Collects every key for which accepts() is true into this Value.
+/// Collects these keys into this Value; without a list, every key that the section does not name.
 struct Rest {
-  bool (*accepts)(std::string_view key);
+  std::span<const std::string_view> keys = {};
 };
 
 namespace detail {
@@ -114,7 +115,7 @@ class Field {
     special(key, doc, FieldInfo::Form::kPrefix);
   }
   Field(Rest rest, T initial, std::string_view doc) : value_(std::move(initial)) {
-    special("", doc, FieldInfo::Form::kRest, rest.accepts);
+    special("", doc, FieldInfo::Form::kRest, rest.keys);
   }
 
   Field& operator=(T value) {
@@ -153,11 +154,11 @@ class Field {
     return row;
   }
   void special(std::string_view key, std::string_view doc, FieldInfo::Form form,
-               bool (*accepts)(std::string_view) = nullptr) {
+               std::span<const std::string_view> collected = {}) {
     if (auto* collector = detail::Collector::active()) {
       auto row = info(key, doc, nullptr);
       row.form = form;
-      row.accepts = accepts;
+      row.collected = collected;
       collector->add(this, std::move(row));
     }
   }

@@ -44,7 +44,6 @@ constexpr std::array kHfKeys = {
     std::string_view("bos_token_id"),
     std::string_view("eos_token_id"),
     std::string_view("pad_token_id"),
-    std::string_view("use_cache"),
     std::string_view("num_nextn_predict_layers"),
     std::string_view("first_k_dense_replace"),
     std::string_view("n_embd"),
@@ -52,6 +51,10 @@ constexpr std::array kHfKeys = {
     std::string_view("n_layer"),
     std::string_view("n_positions"),
 };
+
+bool is_hf_config_key(std::string_view key) {
+  return std::find(kHfKeys.begin(), kHfKeys.end(), key) != kHfKeys.end();
+}
 
 constexpr std::array kAutoConfig = {
     std::string_view("transformers.AutoConfig.from_pretrained"), std::string_view("AutoConfig.from_pretrained"),
@@ -108,13 +111,20 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
         entry.key == "revision" || entry.key == "name_or_path" || entry.key == "_attn_implementation" ||
         entry.key == "attn_implementation" || entry.key == "attn_implementation_new")
       continue;  // where to look for the files, and attention kernels, which are chosen by device
-    // A model-specific configuration class may have any key.
-    if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model)
-      source.overrides.set(entry.key, to_value(entry.value));
-    else
-      reader.refuse("unknown-key", join_path(path, entry.key), entry.where)
-          .says("unknown key '{}'", join_path(path, entry.key))
+    const auto key = join_path(path, entry.key);
+    if (entry.key == "text_config") {
+      TextConfig text;
+      reader.read(entry.value, key, text);
+      if (!text.overrides->is_null()) source.overrides.set(entry.key, text.overrides());
+    } else if (entry.key == "use_cache") {
+      reader.note_ignored(key, kOwnCache, entry.where);
+    } else if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model) {
+      source.overrides.set(entry.key, to_value(entry.value));  // a model-specific configuration class may have any key
+    } else {
+      reader.refuse("unknown-key", key, entry.where)
+          .says("unknown key '{}'", key)
           .hint(suggestion(entry.key, {kHfKeys.begin(), kHfKeys.end()}, 8));
+    }
   }
 }
 
@@ -127,8 +137,8 @@ void read_auto_dtype(Reader& reader, const Node& node, const std::string& path, 
 
 }  // namespace
 
-bool is_hf_config_key(std::string_view key) {
-  return std::find(kHfKeys.begin(), kHfKeys.end(), key) != kHfKeys.end();
+std::span<const std::string_view> hf_config_keys() {
+  return kHfKeys;
 }
 
 TypeInfo AutoDType::config_type() {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -22,7 +24,7 @@ struct AutoDType {
 struct ModelSource {
   std::optional<std::string> path = std::nullopt;  ///< a path or a model name
   std::optional<Value> inline_config = std::nullopt;
-  Value overrides = {};  ///< keys given next to pretrained_model_name_or_path; they override the file's
+  Value overrides = {};  ///< keys given next to pretrained_model_name_or_path, which replace the file's
   bool operator==(const ModelSource&) const = default;
   static TypeInfo config_type();
 };
@@ -56,6 +58,8 @@ struct EnumNames<ModelTarget> {
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_pretrained",
                   E::kPicturesFromPretrained},
       EnumName<E>{"nemo_automodel._transformers.NeMoAutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForMultimodalLM.from_pretrained", E::kPicturesFromPretrained},
+      EnumName<E>{"nemo_automodel.NeMoAutoModelForMultimodalLM.from_config", E::kPicturesFromConfig},
       EnumName<E>{"transformers.AutoModelForImageTextToText.from_pretrained", E::kPicturesFromPretrained},
       EnumName<E>{"transformers.AutoModelForImageTextToText.from_config", E::kPicturesFromConfig},
       EnumName<E>{"nemo_automodel.components.models.gpt2.build_gpt2_model", E::kGpt2},
@@ -103,8 +107,28 @@ struct MoeOverridesConfig {
       at_least<0>};
 };
 
-/// Whether `key` is a Hugging Face configuration key that a recipe may set directly in this section.
-bool is_hf_config_key(std::string_view key);
+inline constexpr std::string_view kNoMtp = "multi-token-prediction layers are not trained";
+inline constexpr std::string_view kOwnKernels = "kernels are chosen for the device";
+inline constexpr std::string_view kOnlyLogits = "training needs only the logits";
+inline constexpr std::string_view kOwnCache = "training keeps no keys and values, generation keeps them where it can";
+
+/// The Hugging Face configuration keys that a recipe may set directly in this section.
+std::span<const std::string_view> hf_config_keys();
+
+/// `text_config:` keys of the decoder of a model with pictures. As in transformers, each replaces that of the file's
+/// text_config, and the others stay.
+struct TextConfig {
+  using IsSection = void;
+  Field<bool> use_cache{"use_cache", true, "Keep keys and values.", Ignored{kOwnCache}};
+  Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.", Ignored{kOnlyLogits}};
+  Field<Value> mtp_layers{"num_nextn_predict_layers|mtp_num_hidden_layers|num_mtp_modules", nullptr,
+                          "Layers of multi-token prediction.", Ignored{kNoMtp}};
+  Field<Value> mtp_expert_hf_layout{"mtp_expert_hf_layout", nullptr,
+                                    "How experts of multi-token prediction are stored.", Ignored{kNoMtp}};
+  Field<Value> cp_full_attn_backend{"cp_full_attn_backend", nullptr, "Kernel of full attention.", Ignored{kOwnKernels}};
+  Field<Value> overrides{
+      Rest{hf_config_keys()}, {}, "Hugging Face configuration keys that replace those of config.json's text_config."};
+};
 
 struct ModelConfig {
   using IsSection = void;
@@ -139,25 +163,25 @@ struct ModelConfig {
                        Ignored{"there is one implementation of each family"}};
   Field<bool> trust_remote_code{"trust_remote_code", false, "Run code from the model folder.",
                                 Ignored{"code from a model folder is never run"}};
-  Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.",
-                                   Ignored{"training needs only the logits"}};
+  Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.", Ignored{kOnlyLogits}};
+  Field<bool> use_cache{"use_cache", true, "Keep keys and values.", Ignored{kOwnCache}};
   Field<bool> load_base_model{"load_base_model", true, "Read the weights; false leaves them at their initial values."};
   Field<std::optional<std::string>> cache_dir{"cache_dir", std::nullopt, "Hugging Face cache to look in."};
   Field<std::optional<std::string>> revision{"revision", std::nullopt, "Revision in the cache."};
-  Field<Value> backend{"backend", nullptr, "Kernels of NeMo AutoModel's own model classes.",
-                       Ignored{"kernels are chosen for the device"}};
+  Field<Value> backend{"backend", nullptr, "Kernels of NeMo AutoModel's own model classes.", Ignored{kOwnKernels}};
   Field<std::optional<MoeOverridesConfig>> moe_overrides{"moe_overrides", std::nullopt,
                                                          "Settings of mixture-of-experts layers."};
   Field<Value> quantization_config{"quantization_config", nullptr, "Quantized weights.",
                                    Ignored{"weights are not quantized"}};
   Field<Value> mtp_loss_scaling_factor{"mtp_loss_scaling_factor", nullptr, "Weight of multi-token prediction.",
-                                       Ignored{"multi-token-prediction layers are not trained"}};
+                                       Ignored{kNoMtp}};
   Field<Value> mtp_use_repeated_layer{"mtp_use_repeated_layer", nullptr, "One layer for all predictions.",
-                                      Ignored{"multi-token-prediction layers are not trained"}};
-  Field<Value> kda_mode{"kda_mode", nullptr, "Kernel of linear attention.",
-                        Ignored{"kernels are chosen for the device"}};
+                                      Ignored{kNoMtp}};
+  Field<Value> kda_mode{"kda_mode", nullptr, "Kernel of linear attention.", Ignored{kOwnKernels}};
+  Field<std::optional<TextConfig>> text_config{"text_config", std::nullopt,
+                                               "Keys of the decoder, for models whose config.json has a text_config."};
   Field<Value> overrides{
-      Rest{is_hf_config_key}, {}, "Hugging Face configuration keys that replace those of the model's config.json."};
+      Rest{hf_config_keys()}, {}, "Hugging Face configuration keys that replace those of the model's config.json."};
 };
 
 }  // namespace automodel::config

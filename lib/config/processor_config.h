@@ -21,6 +21,8 @@ struct ProcessorConfig {
                             Ignored{"rows are padded on the right; padding is masked, and positions are relative"}};
   Field<Value> trust_remote_code{"trust_remote_code", nullptr, "Python from the model's folder.",
                                  Ignored{"no Python is run"}};
+  Field<Value> video_processor{"video_processor", nullptr, "Processor of videos.",
+                               Ignored{"rows with videos are refused"}};
   Field<std::optional<std::int64_t>> min_pixels{
       "min_pixels", std::nullopt, "Least number of pixels of a resized picture, for models that take any size.",
       at_least<std::int64_t{1}>};

@@ -152,6 +152,10 @@ class SectionReading {
     return field.key == key || std::find(field.aliases.begin(), field.aliases.end(), key) != field.aliases.end();
   }
 
+  static bool collects(const FieldInfo& rest, std::string_view key) {
+    return rest.collected.empty() || std::ranges::find(rest.collected, key) != rest.collected.end();
+  }
+
   void add_slots(void* section, const std::vector<FieldInfo>& fields) {
     for (const auto& field : fields) {
       if (field.form == FieldInfo::Form::kFlat) {
@@ -160,6 +164,7 @@ class SectionReading {
       }
       slots_.push_back({&field, section});
       if (field.form == FieldInfo::Form::kKey) known_.push_back(field.key);
+      known_.insert(known_.end(), field.collected.begin(), field.collected.end());
     }
   }
 
@@ -209,7 +214,7 @@ class SectionReading {
       if (field.form == FieldInfo::Form::kPrefix && entry.key.size() > field.key.size() + 1 &&
           entry.key.starts_with(field.key) && entry.key[field.key.size()] == '_')
         return read_prefixed(entry, field, field.of(slot.section));
-      if (field.form == FieldInfo::Form::kRest && field.accepts(entry.key)) {
+      if (field.form == FieldInfo::Form::kRest && collects(field, entry.key)) {
         reader_.note_origin(join_path(path_, entry.key), entry.value, entry.where);
         note_inside(entry.value, join_path(path_, entry.key));
         static_cast<Value*>(field.of(slot.section))->set(entry.key, to_value(entry.value));

@@ -279,6 +279,10 @@ std::span<const IgnoredValue> ignored_values() {
   return kIgnoredValues;
 }
 
+bool deterministic(const Recipe& recipe) {
+  return recipe.model_parallel->deterministic_mode() || recipe.rng->deterministic();
+}
+
 int seed_of(const Recipe& recipe) {
   return recipe.seed().value_or(42);
 }

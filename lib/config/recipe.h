@@ -149,6 +149,9 @@ struct Recipe {
 /// The seed of weights, data order and dropout.
 int seed_of(const Recipe& recipe);
 
+/// Whether only bitwise reproducible kernels may be used on a GPU.
+bool deterministic(const Recipe& recipe);
+
 /// The backend requested by dist_env, else by distributed; empty if neither names one (or both say auto).
 std::optional<Backend> backend_of(const Recipe& recipe);
 

@@ -16,8 +16,8 @@ struct Purpose {
 /// First match wins.
 constexpr std::array kPurposes = {
     Purpose{"Diffusion", "diffusion models"},
-    Purpose{"VLM", "vision-language models"},
-    Purpose{"Multimodal", "vision-language models"},
+    Purpose{"VLM", "other work with vision-language models"},
+    Purpose{"Multimodal", "models of several kinds of input and output"},
     Purpose{"Encoder", "encoders for retrieval"},
     Purpose{"Eagle", "draft models for speculative decoding"},
     Purpose{"DSpark", "draft models for speculative decoding"},
@@ -26,6 +26,8 @@ constexpr std::array kPurposes = {
     Purpose{"JetSpec", "draft models for speculative decoding"},
     Purpose{"Domino", "draft models for speculative decoding"},
 };
+
+constexpr std::string_view kSupported = "only language models, also with pictures, are supported";
 
 }  // namespace
 
@@ -49,7 +51,7 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
   const auto* target =
       model != nullptr && model->value.kind == Node::Kind::kMap ? model->value.find("_target_") : nullptr;
   if (target == nullptr || target->value.kind != Node::Kind::kScalar) return false;
-  constexpr std::array kModels = {Purpose{"ForMultimodalLM", "vision-language models"},
+  constexpr std::array kModels = {Purpose{"WithDrafter", "draft models for speculative decoding"},
                                   Purpose{"BiEncoder", "encoders for retrieval"},
                                   Purpose{"CrossEncoder", "encoders for retrieval"}};
   const auto& text = target->value.text;
@@ -57,7 +59,7 @@ bool refuse_other_model(const Node& root, Diagnostics& problems) {
       std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
   if (found == kModels.end()) return false;
   problems.add("other-recipe", "model._target_")
-      .says("'{}' is for {}; only language models are supported", text, found->what)
+      .says("'{}' is for {}; {}", text, found->what, kSupported)
       .hint("this program cannot run it, also under another model class; NeMo AutoModel does")
       .at(target->value.where);
   return true;
@@ -70,7 +72,7 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   // NeMo AutoModel's recipes of diffusion models name no class.
   if (const auto* flow = root.kind == Node::Kind::kMap ? root.find("flow_matching") : nullptr; flow != nullptr) {
     problems.add("other-recipe", "flow_matching")
-        .says("flow_matching is for diffusion models; only language models are supported")
+        .says("flow_matching is for diffusion models; {}", kSupported)
         .hint("this program cannot run it; NeMo AutoModel does")
         .at(flow->where);
     return true;
@@ -83,7 +85,7 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
   }
   if (value == nullptr || value->kind != Node::Kind::kScalar) return false;
   const auto& name = value->text;
-  const bool pictures = name.ends_with(kPicturesRecipe);
+  const bool pictures = name.ends_with("FinetuneRecipeForVLM") || name.ends_with("KnowledgeDistillationRecipeForVLM");
   const auto purpose = pictures ? std::string_view() : other_purpose(name);
   const bool known = name.find("NextTokenPrediction") != std::string::npos ||
                      name.find(kClassifierRecipe) != std::string::npos || pictures ||
@@ -97,7 +99,7 @@ bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
     return true;
   }
   problems.add("other-recipe", "recipe")
-      .says("'{}' is for {}; only language models are supported", value->text, purpose)
+      .says("'{}' is for {}; {}", value->text, purpose, kSupported)
       .hint("this program cannot run it, also under another recipe class; NeMo AutoModel does")
       .at(value->where);
   return true;

@@ -9,7 +9,6 @@ namespace automodel::config {
 
 /// In the names of NeMo AutoModel's classes for sequence classification.
 inline constexpr std::string_view kClassifierRecipe = "SequenceClassification";
-inline constexpr std::string_view kPicturesRecipe = "FinetuneRecipeForVLM";
 
 /// In the name of its class for distillation.
 inline constexpr std::string_view kDistillationRecipe = "KnowledgeDistillation";

@@ -87,7 +87,8 @@ struct FusedLinearCrossEntropyConfig {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("fused_linear_ce"),
-      std::string_view("nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy")};
+      std::string_view("nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy"),
+      std::string_view("nemo_automodel.components.models.gemma4_moe.loss.Gemma4TensorParallelFusedLinearCrossEntropy")};
   static constexpr std::string_view kDoc =
       "Cross-entropy fused with the head's matmul over chunks of tokens, so the full logits are never materialized. "
       "The chunk length (at least 256) is chosen so that a chunk's logits are about as large as the hidden states.";
@@ -217,6 +218,8 @@ struct AdamWConfig : AdamFields {
   Field<Value> bias_correction{"bias_correction", nullptr, "Bias correction.", Ignored{"moments are always corrected"}};
   Field<Value> master_weights{"master_weights", nullptr, "Float32 master weights.",
                               Ignored{"the strategy's mixed-precision policy decides this"}};
+  Field<Value> master_weight_dtype{"master_weight_dtype", nullptr, "Dtype of master weights.",
+                                   Ignored{"the strategy's mixed-precision policy decides this"}};
   Field<Value> store_param_remainders{"store_param_remainders", nullptr, "Master weights as parameter plus remainder.",
                                       Ignored{"master weights are stored whole"}};
   Field<Value> master_weight_bits{"master_weight_bits", nullptr, "Bits per master weight.",
@@ -431,6 +434,7 @@ struct RngConfig {
                                  Ignored{"the top-level seed applies, as in NeMo AutoModel; 42 if there is none"}};
   Field<bool> ranked{"ranked", true, "Add the rank to the seed.",
                      Ignored{"random numbers are keyed by name and element; ranks agree by construction"}};
+  Field<bool> deterministic{"deterministic", false, "The same as model_parallel.deterministic_mode."};
 };
 
 }  // namespace automodel::config

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,7 +65,7 @@ struct FieldInfo {
   Value initial = {};                                   ///< the default, dumped
   std::function<std::string(const void* value)> check;  ///< why a value is rejected, or ""
   enum class Form { kKey, kFlat, kPrefix, kRest } form = Form::kKey;
-  bool (*accepts)(std::string_view key) = nullptr;  ///< kRest: whether it collects a key
+  std::span<const std::string_view> collected = {};  ///< kRest: the keys that it collects; empty: every other key
 
   void* of(void* section) const { return static_cast<char*>(section) + offset; }
   const void* of(const void* section) const { return static_cast<const char*>(section) + offset; }

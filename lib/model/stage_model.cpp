@@ -252,7 +252,8 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
 
-std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const at::Tensor& in) {
+std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const at::Tensor& places,
+                                             const at::Tensor& in) {
   auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
   // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
   if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
@@ -260,11 +261,10 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
     x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
   std::vector<at::Tensor> out = {x};
-  if (vision_ && microbatch.pictures.pixels.defined()) {
+  if (places.defined()) {
     auto values = microbatch.pictures;
     values.pixels = values.pixels.to(options_.type);
     auto pictures = vision_->forward(values, in);
-    const auto places = placeholders(microbatch);
     AUTOMODEL_CHECK(pictures.rows.size(0) == places.size(0),
                     "a picture has as many placeholders as the tower gives rows");
     out[0] = x.flatten(0, 1).index_copy(0, places, pictures.rows.to(x.scalar_type())).view(x.sizes());
@@ -276,14 +276,13 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
   return out;
 }
 
-at::Tensor StageModel::placeholders(const Microbatch& microbatch) const {
-  return microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1);
-}
-
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
   if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
+  const auto places = vision_ && microbatch.pictures.pixels.defined()
+                          ? microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1)
+                          : at::Tensor();
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
-    return embedded(microbatch, in[0]);
+    return embedded(microbatch, places, in[0]);
   };
   // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
   // picture: other ranks may have some.
@@ -296,7 +295,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   if (vision_)
     for (const int unit : vision_->units()) nested(unit);
   auto out = observed(embedding_unit_, {anchor_}, part);
-  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}};
+  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}, .places = places};
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
@@ -322,7 +321,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
   const int offloaded = pass ? options_.execution.activations.offloading->layers : 0;
   int group = 0;  // number of the next offloaded layer
-  const auto places = stream.deep.empty() ? at::Tensor() : placeholders(microbatch);
+  const auto places = stream.places;
   // A tower's rows join the residual stream behind the layers that they are meant for (DeepStack, Meng et al. 2024).
   const auto joined = [&](const std::vector<at::Tensor>& out, int layer) {
     auto x = out[0];

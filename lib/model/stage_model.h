@@ -112,13 +112,12 @@ class StageModel {
   struct Stream {
     at::Tensor x, delta;
     std::vector<at::Tensor> deep = {};  ///< PictureRows::deep; empty without pictures
+    at::Tensor places = {};             ///< of the pictures' placeholders in the flattened tokens
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
-  /// Embeddings of token and position, and of pictures in their places; behind them PictureRows::deep. `in`: the
-  /// anchor.
-  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& in);
-  /// Places of the pictures' placeholders in the flattened tokens.
-  at::Tensor placeholders(const Microbatch& microbatch) const;
+  /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
+  /// PictureRows::deep. `in`: the anchor.
+  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& places, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);

@@ -1,6 +1,5 @@
 #include "plan/communicators.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -108,12 +107,11 @@ std::vector<Rank> members_of(const TrainingPlan& plan, Channel channel, Rank ran
 namespace {
 
 /// Whether consecutive stages are on neighbouring ranks: true unless a schedule from a file places them otherwise.
-bool stages_form_ring(const PipelinePlan& pipeline) {
-  const auto& stages = pipeline.stages;
-  const int ranks = 1 + std::ranges::max(stages, {}, &StagePlan::pp_rank).pp_rank;
-  for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
-    const int apart = std::abs(stages[i + 1].pp_rank - stages[i].pp_rank);
-    if (apart > 1 && apart < ranks - 1) return false;
+bool stages_form_ring(const schedule::Placement& placement) {
+  const auto& ranks = placement.rank_of_stage();
+  for (std::size_t i = 0; i + 1 < ranks.size(); ++i) {
+    const int apart = std::abs(ranks[i + 1] - ranks[i]);
+    if (apart > 1 && apart < placement.ranks() - 1) return false;
   }
   return true;
 }
@@ -125,7 +123,9 @@ ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel) {
   const bool matrices = plan.optimizer.takes_matrices();
   switch (channel) {
     case Channel::kPipeline:
-      return {.collectives = false, .messages = true, .ring = plan.pipeline && stages_form_ring(*plan.pipeline)};
+      return {.collectives = false,
+              .messages = true,
+              .ring = plan.pipeline && stages_form_ring(plan.pipeline->schedule.placement)};
     case Channel::kContextKeys:
       return {.collectives = plan.context.gather, .messages = !plan.context.gather, .ring = !plan.context.gather};
     case Channel::kTensor: return {.all_to_all = matrices, .messages = plan.tensor.overlap.by_shares()};

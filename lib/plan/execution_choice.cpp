@@ -204,9 +204,9 @@ Execution choose_execution(const config::LoadedRecipe& loaded, const ExecutionRe
   out.precision.quantization = quantization_of(recipe, request.compute, report);
   out.precision.loss_scaler = request.compute == DType::kFloat16;
   out.precision.fused_accumulation = m.gradient_accumulation_fusion();
-  out.precision.deterministic = m.deterministic_mode();
+  out.precision.deterministic = config::deterministic(recipe);
   if (out.precision.deterministic && !request.cuda)
-    report.warn("no-effect", "model_parallel.deterministic_mode")
+    report.warn("no-effect", m.deterministic_mode() ? "model_parallel.deterministic_mode" : "rng.deterministic")
         .says("on a CPU every run of a mesh is already bitwise reproducible")
         .hint("remove it, or plan for device: cuda");
   if (const auto* megatron = std::get_if<config::MegatronFSDPConfig>(&recipe.distributed->strategy()))

@@ -1,6 +1,7 @@
 #include "plan/model_choice.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -55,14 +56,51 @@ fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
   return is_there(snapshot / "config.json") ? snapshot : fs::path();
 }
 
-/// `text` with the top-level keys of `overrides` applied; text that is not a JSON object is returned unchanged.
+/// `text` with the top-level keys of `overrides` and those of its text_config applied; text that is not a JSON object
+/// is returned unchanged. Like transformers, text_config sets keys of the decoder where they are.
 std::string with_overrides(const std::string& text, const config::Value& overrides) {
   if (overrides.map() == nullptr || overrides.map()->empty()) return text;
   Diagnostics ignored;
   auto value = config::to_value(config::parse_yaml(text, "config.json", ignored));  // JSON is YAML
   if (!ignored.empty() || value.map() == nullptr) return text;
-  for (const auto& [key, item] : *overrides.map()) value.set(key, item);
+  for (const auto& [key, item] : *overrides.map()) {
+    const auto* part = value.find(key);
+    if (key != "text_config" || item.map() == nullptr) {
+      value.set(key, item);
+      continue;
+    }
+    if (part != nullptr && part->map() != nullptr) {
+      auto decoder = *part;
+      for (const auto& [inner, each] : *item.map()) decoder.set(inner, each);
+      value.set(key, decoder);
+    }
+    if (!arch::nests_text(text))
+      for (const auto& [inner, each] : *item.map()) value.set(inner, each);
+  }
   return config::to_json(value, 2);
+}
+
+/// Refuses keys that the configuration `text` of the model has elsewhere: those of a decoder outside of text_config, or
+/// a text_config where there is none.
+void check_places(const std::string& text, const config::Value& overrides, const std::string& section,
+                  const std::string& name, Located& report) {
+  if (overrides.map() == nullptr) return;
+  constexpr std::array<std::string_view, 5> kOfWhole = {"architectures", "model_type", "tie_word_embeddings",
+                                                        "torch_dtype", "dtype"};
+  const bool nested = arch::nests_text(text);
+  Diagnostics ignored;
+  const bool flat = !nested && config::to_value(config::parse_yaml(text, "", ignored)).find("vision_config") == nullptr;
+  for (const auto& [key, item] : *overrides.map()) {
+    const auto path = section + "." + key;
+    if (key == "text_config" && flat && item.map() != nullptr)
+      report.refuse("unknown-key", path)
+          .says("'{}' has no text_config: it is a language model", name)
+          .hint("write its keys under {}", section);
+    if (nested && key != "text_config" && std::ranges::find(kOfWhole, key) == kOfWhole.end())
+      report.refuse("unknown-key", path)
+          .says("'{}' has {} in its text_config", name, key)
+          .hint("write {}.text_config.{}", section, key);
+  }
 }
 
 /// Turns the problems' keys into recipe keys if the configuration is part of the recipe (`prefix` not empty).
@@ -84,6 +122,20 @@ void warn_of_cache_keys(const config::ModelConfig& model, Located& report) {
   };
   if (model.revision()) warn("revision");
   if (model.cache_dir()) warn("cache_dir");
+}
+
+/// The model's config.json `text` with the keys that the recipe sets in it.
+std::string with_sections(std::string text, const config::ModelConfig& model, const std::string& name,
+                          Located& report) {
+  const auto apply = [&](const config::Value& overrides, const std::string& section) {
+    check_places(text, overrides, section, name, report);
+    text = with_overrides(text, overrides);
+  };
+  if (model.config()) apply(model.config()->overrides, "model.config");
+  apply(model.overrides(), "model");
+  if (model.text_config() && !model.text_config()->overrides->is_null())
+    apply(config::Value::Map{{"text_config", model.text_config()->overrides()}}, "model");
+  return text;
 }
 
 /// config.json of a classifier: its class, and a name for each of its classes unless there are as many.
@@ -168,8 +220,8 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     if (auto known = path.empty() && !training ? find_in_catalogue(choice.name) : std::nullopt) {
       text = *std::move(known);
       file = "catalogue";
-      if (source) text = with_overrides(text, source->overrides);
-      return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, "", classes, report);
+      text = with_sections(text, model, choice.name, report);
+      return choice_of(std::move(choice), std::move(text), file, "", classes, report);
     }
     // A path that does not exist is an error, but a name may refer to a model on another machine.
     if (path.empty() && !training && !choice.name.starts_with('.') && !choice.name.starts_with('/')) {
@@ -219,10 +271,10 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     }
     text = std::move(read.text);
     file = config_file.string();
-    if (source) text = with_overrides(text, source->overrides);
   }
   choice.load_weights = pretrained && !config::leaves_weights(model.target()) && model.load_base_model();
-  return choice_of(std::move(choice), with_overrides(text, model.overrides()), file, prefix, classes, report);
+  text = with_sections(text, model, choice.name, report);
+  return choice_of(std::move(choice), std::move(text), file, prefix, classes, report);
 }
 
 }  // namespace automodel::plan

@@ -229,6 +229,7 @@ config::ModelConfig shrink_model(config::ModelConfig model, const ModelChoice& c
     auto overrides = model.overrides();
     for (const auto& [key, value] : *small.map()) overrides.set(key, value);
     model.overrides = overrides;
+    model.text_config = std::nullopt;  // part of `whole`
   }
   model.target = config::is_classifier(model.target()) ? config::ModelTarget::kClassifierFromConfig
                                                        : config::ModelTarget::kFromConfig;

@@ -160,9 +160,11 @@ void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, 
   if (!model.spec.vision) {
     warn_of_idle(recipe.recipe, report);
     if (config::takes_pictures(recipe.recipe.model()->target()) && model.spec.nested_in.empty())
-      report.refuse("unsupported-model", "model._target_")
-          .says("the class takes pictures, but '{}' has no vision tower", model.name)
-          .hint("NeMoAutoModelForCausalLM, or the folder of a model with a vision_config");
+      report.plan_only(training, "the class takes pictures, but its configuration has no vision tower",
+                       Diagnostic{"unsupported-model"}
+                           .says("the class takes pictures, but '{}' has no vision tower", model.name)
+                           .hint("NeMoAutoModelForCausalLM, or the folder of a model with a vision_config")
+                           .of("model._target_"));
     return;
   }
   for (const auto& each : kObstacles)

@@ -80,7 +80,7 @@ Diagnostic cpu_chosen(std::string_view lack, std::string_view driver, int withou
 }
 
 std::optional<Diagnostic> use_settings(comm::World& world, const config::Recipe& recipe) {
-  use_deterministic_kernels(recipe.model_parallel->deterministic_mode());
+  use_deterministic_kernels(config::deterministic(recipe));
   if (const auto minutes = recipe.dist_env->timeout_minutes())
     world.set_deadline(std::chrono::milliseconds(std::llround(*minutes * 60'000)));
   const bool automatic = recipe.device() == config::Device::kAuto;

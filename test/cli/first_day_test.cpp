@@ -345,4 +345,26 @@ TEST_CASE("A run that was resumed ends with the losses of all its steps", "[firs
   CHECK(holds(more.out, " (step 5), best "));
 }
 
+TEST_CASE("A run that has no memory left says what needs less, and its last line names the rank", "[first-day]") {
+  const FirstRun run;
+  // Logits of 16 x 1024 tokens over 32000 words are 2 GB.
+  run.folder.write(
+      "r.yaml",
+      "device: cpu\n"
+      "model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, "
+      "num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 32000, max_position_embeddings: 1024}}\n"
+      "dataset: {_target_: mock, vocab_size: 32000, seq_length: 1024}\n"
+      "loss_fn: {_target_: masked_ce}\n"
+      "step_scheduler: {global_batch_size: 16, local_batch_size: 16, max_steps: 1, num_epochs: null}\n"
+      "checkpoint: {enabled: false}\nhardware: {memory: 100 GiB}\n");
+  const int status = std::system(("cd '" + run.folder.path().string() +
+                                  "' && ulimit -v 2000000 && '" AUTOMODEL_PROGRAM "' train r.yaml >.out 2>.err")
+                                     .c_str());
+  const auto err = run.folder.read(".err");
+  INFO(err);
+  CHECK(WEXITSTATUS(status) == 4);
+  CHECK(holds(err, "\n    help: a smaller step_scheduler.local_batch_size"));
+  CHECK(last_line(err).starts_with("rank 0: error[out-of-memory]: the host's memory is used up"));
+}
+
 }  // namespace automodel

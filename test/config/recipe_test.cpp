@@ -118,6 +118,43 @@ TEST_CASE("all problems in a recipe are reported together, in file order, with l
   CHECK(loaded.problems[9].help == "did you mean 'text'?");
 }
 
+TEST_CASE("keys of a text_config act, have no effect that is said, or are refused with the nearest one", "[config]") {
+  const auto with = [](const std::string& keys) {
+    return read("model: {pretrained_model_name_or_path: a, text_config: {" + keys + "}}\n");
+  };
+  const auto loaded = with(
+      "num_hidden_layers: 2, rope_parameters: {rope_theta: 5.0}, use_cache: false, "
+      "output_hidden_states: true, mtp_num_hidden_layers: 1, cp_full_attn_backend: ffpa");
+  REQUIRE(loaded.problems.empty());
+  const auto& text = *loaded.recipe.model()->text_config();
+  CHECK(to_json(text.overrides()) == R"({"num_hidden_layers":2,"rope_parameters":{"rope_theta":5.0}})");
+  std::vector<std::string> ignored;
+  for (const auto& each : loaded.ignored) ignored.push_back(each.key);
+  CHECK(ignored == std::vector<std::string>{"model.text_config.use_cache", "model.text_config.output_hidden_states",
+                                            "model.text_config.num_nextn_predict_layers",
+                                            "model.text_config.cp_full_attn_backend"});
+  const auto again = read(to_json(to_dict(loaded.recipe)));
+  CHECK(again.problems.empty());
+  CHECK(to_dict(again.recipe) == to_dict(loaded.recipe));
+  const auto wrong = with("num_hiden_layers: 2");
+  CHECK(shown(wrong) == std::vector<std::string>{"1:57 unknown-key model.text_config.num_hiden_layers"});
+  CHECK(wrong.problems[0].help == "did you mean 'num_hidden_layers'?");
+  const auto inside = [](const std::string& keys) {
+    return read(
+        "model: {config: {_target_: transformers.AutoConfig.from_pretrained, pretrained_model_name_or_path: a, " +
+        keys + "}}\n");
+  };
+  const auto nested = inside("use_cache: false, text_config: {use_cache: false, hidden_size: 8}");
+  REQUIRE(nested.problems.empty());
+  CHECK(to_json(nested.recipe.model()->config()->overrides) == R"({"text_config":{"hidden_size":8}})");
+  REQUIRE(nested.ignored.size() == 2);
+  CHECK(nested.ignored[0].key == "model.config.use_cache");
+  CHECK(nested.ignored[1].key == "model.config.text_config.use_cache");
+  CHECK(inside("text_config: {hiden_size: 8}").problems[0].key == "model.config.text_config.hiden_size");
+  CHECK(read("model: {pretrained_model_name_or_path: a, hidden_sise: 3}\n").problems[0].help ==
+        "did you mean 'hidden_size'?");
+}
+
 TEST_CASE("mistyped keys are found at every depth, in lists and in strategy-specific sections", "[config]") {
   CHECK(shown(read(kModel + "optimizer:\n  param_group_overrides:\n    - {pattern: a, lr_mul: 2}\n")) ==
         std::vector<std::string>{"4:20 unknown-key optimizer.param_group_overrides.0.lr_mul"});
@@ -400,7 +437,7 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
            {"DiffusionLMSFTRecipe", "diffusion"},
            {"TrainBiEncoderRecipe", "retrieval"},
            {"TrainEagle3Recipe", "draft models"},
-           {"{_target_: nemo_automodel.recipes.multimodal.train.TrainMultimodal}", "vision-language"}}) {
+           {"{_target_: nemo_automodel.recipes.multimodal.train.TrainMultimodal}", "several kinds"}}) {
     INFO(name);
     const auto loaded = read("recipe: " + name + "\nnonsense: 1\n");
     REQUIRE(loaded.problems.size() == 1);
@@ -416,13 +453,14 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
   CHECK(flow.problems[0].message.find("diffusion") != std::string::npos);
   const auto other = read(
       "recipe: BenchmarkingRecipeForNextTokenPrediction\nmodel: {_target_: "
-      "nemo_automodel.NeMoAutoModelForMultimodalLM.from_config}\n");
+      "nemo_automodel.components.models.gemma4_drafter.composite.Gemma4WithDrafter.from_pretrained}\n");
   REQUIRE(other.problems.size() == 1);
   CHECK(other.problems[0].id == "other-recipe");
   CHECK(other.problems[0].key == "model._target_");
   for (const std::string name :
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
         "FinetuneRecipeForVLM", "{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}",
+        "{_target_: nemo_automodel.recipes.vlm.kd.KnowledgeDistillationRecipeForVLM}\nteacher_model: {config: a}",
         "{_target_: nemo_automodel.recipes.llm.train_ft.Train}", "[1]"})
     CHECK(read("recipe: " + name + "\n" + kModel).problems.empty());
   const auto unknown = read("recipe: Foo\nnonsense: 1\n");

@@ -8,6 +8,8 @@
 #include "arch/counts.h"
 #include "arch/hf_config.h"
 #include "estimate/estimated_plan.h"
+#include "plan/communicators.h"
+#include "temporary_folder.h"
 
 namespace automodel::plan {
 
@@ -154,6 +156,7 @@ TEST_CASE("an unknown model is planned without stages and refused for training",
   REQUIRE(result.plan->pipeline);
   CHECK(result.plan->pipeline->schedule.proof.ok());
   CHECK(result.plan->pipeline->stages.empty());
+  CHECK(traffic_of(*result.plan, Channel::kPipeline).ring);
   const auto training = estimate::make_plan(loaded, {.training = true});
   REQUIRE_FALSE(training.plan);
   CHECK(training.problems[0].id == "model-not-found");
@@ -186,6 +189,49 @@ TEST_CASE("a configuration class of a plan-only family provides its defaults", "
   REQUIRE(result.plan);
   CHECK(result.plan->model->spec.hidden == 4096);
   CHECK(result.plan->model->spec.layers == 7);
+}
+
+TEST_CASE("text_config replaces keys of the decoder where they are", "[plan]") {
+  test::TemporaryFolder folder;
+  const std::string sizes =
+      R"("hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 64)";
+  const std::string vision = R"("vision_config": {"depth": 2})";
+  folder.write("nested/config.json", R"({"model_type": "qwen3_vl", )" + vision +
+                                         R"(, "text_config": {"model_type": "qwen3_vl_text", )" + sizes + "}}");
+  folder.write("flat/config.json", R"({"model_type": "qwen2_5_vl", )" + vision + ", " + sizes + "}");
+  folder.write("both/config.json", R"({"model_type": "qwen2_5_vl", )" + vision + ", " + sizes +
+                                       R"(, "text_config": {"num_hidden_layers": 4}})");
+  folder.write("text/config.json", R"({"model_type": "llama", )" + sizes + "}");
+  const auto model = [&](const std::string& name, const std::string& keys) {
+    return planned(
+        fmt::format("model: {{pretrained_model_name_or_path: {}, {}}}\n", (folder.path() / name).native(), keys));
+  };
+  for (const std::string name : {"nested", "flat", "both"}) {
+    CAPTURE(name);
+    auto result = model(name, "text_config: {num_hidden_layers: 2, use_cache: false, num_mtp_modules: 1}");
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    CHECK(result.plan->model->spec.layers == 2);
+    CHECK(result.plan->model->spec.hidden == 64);
+    CHECK(result.plan->model->config_text.find(R"("num_hidden_layers": 4)") == std::string::npos);
+    CHECK(result.plan->model->config_text.find("use_cache") == std::string::npos);
+    result =
+        planned(fmt::format("model: {{config: {{_target_: transformers.AutoConfig.from_pretrained, "
+                            "pretrained_model_name_or_path: {}, text_config: {{num_hidden_layers: 3}}}}}}\n",
+                            (folder.path() / name).native()));
+    REQUIRE(result.plan);
+    CHECK(result.plan->model->spec.layers == 3);
+  }
+  CHECK(model("text", "text_config: {use_cache: false}").plan);
+  const auto one = [](const estimate::PlanResult& result) {
+    REQUIRE(result.problems.size() == 1);
+    CHECK(result.problems[0].id == "unknown-key");
+    return result.problems[0].key + ": " + result.problems[0].help;
+  };
+  CHECK(one(model("text", "text_config: {num_hidden_layers: 2}")) == "model.text_config: write its keys under model");
+  CHECK(one(model("nested", "num_hidden_layers: 2")) ==
+        "model.num_hidden_layers: write model.text_config.num_hidden_layers");
+  CHECK(model("flat", "num_hidden_layers: 2").plan->model->spec.layers == 2);
 }
 
 TEST_CASE("adapters on modules with unknown names are planned with a warning", "[plan]") {

@@ -108,6 +108,28 @@ TEST_CASE("a plan for the CPU never uses the rates of a GPU profile", "[plan]") 
   CHECK(result.plan->estimate->hardware.name == "cpu");
 }
 
+TEST_CASE("rng.deterministic asks for reproducible kernels as model_parallel.deterministic_mode does", "[plan]") {
+  for (const std::string section : {"rng: {deterministic: true}\n", "model_parallel: {deterministic_mode: true}\n"}) {
+    const auto planned = [&](const std::string& device) {
+      const auto loaded = config::read_recipe(
+          "model: {config: {model_type: llama, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1, "
+          "num_attention_heads: 1, vocab_size: 64}}\ndataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n" +
+              section + device,
+          "r.yaml", {}, {});
+      REQUIRE(loaded.problems.empty());
+      auto result = estimate::make_plan(loaded, {.world_size = 1});
+      REQUIRE(result.plan);
+      return std::move(*result.plan);
+    };
+    const auto gpu = planned("device: cuda\n");
+    CHECK(gpu.execution.precision.deterministic);
+    const auto cpu = planned("device: cpu\n");
+    REQUIRE(cpu.warnings.size() == 1);
+    CHECK(cpu.warnings[0].key == section.substr(0, section.find(':')) +
+                                     (section.starts_with("rng") ? ".deterministic" : ".deterministic_mode"));
+  }
+}
+
 TEST_CASE("bfloat16 on a CPU gives a warning without its instructions and an estimated speedup with them", "[plan]") {
   const std::string text =
       "device: cpu\nmodel:\n  config: {torch_dtype: bfloat16, model_type: llama, hidden_size: 1024, "

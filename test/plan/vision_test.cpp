@@ -1,6 +1,9 @@
 // Models with a vision tower: which are trained, with which parameters, what is frozen, and what is refused.
+#include <algorithm>
 #include <fstream>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -172,12 +175,39 @@ TEST_CASE("what does not work with pictures is refused where it is set", "[plan]
            {"distributed: {strategy: ddp, pp_size: 2, pipeline: {}}\nstep_scheduler: {local_batch_size: 2}\n", 2,
             "distributed.pp_size"},
            {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
+           {"packed_sequence: {pretokenize: true, pack_size: 64}\n", 1,
+            "packed_sequence, unsupported packed_sequence.pretokenize"},
            {"fp8: {enabled: true}\n", 1, "fp8"},
            {"optimizer: {_target_: torch.optim.Muon, lr: 0.01}\n", 1, "optimizer"},
            {"generation: {prompts: [a]}\n", 1, "generation"}}) {
     INFO(sections);
     CHECK_THAT(problems_of(recipe(sections), ranks).first, Catch::Contains("unsupported-option " + key));
   }
+}
+
+TEST_CASE("packs with pictures are planned with the length of a pack, not made", "[plan][vision]") {
+  const auto plan =
+      test::planned(recipe("packed_sequence: {pretokenize: true, pack_size: 96, max_length: 48, packing_ratio: 0.9, "
+                           "drop_long_samples: true, balance_media_tokens: true}\n"));
+  CHECK(plan.batch.length == 96);
+  std::vector<std::string> unsupported, ignored;
+  for (const auto& each : plan.unsupported) unsupported.push_back(each.key + ": " + each.reason);
+  for (const auto& each : plan.ignored) ignored.push_back(each.key);
+  CHECK(unsupported == std::vector<std::string>{"packed_sequence.pretokenize: rows with pictures are not packed",
+                                                "packed_sequence: rows with pictures are not packed"});
+  for (const std::string key : {"max_length", "packing_ratio", "balance_media_tokens"})
+    CHECK(std::ranges::find(ignored, "packed_sequence." + key) != ignored.end());
+}
+
+TEST_CASE("a class for pictures is planned for a configuration without them, and refused for a run", "[plan][vision]") {
+  const std::string text =
+      "model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_config, config: {model_type: llama, "
+      "hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 1, vocab_size: 64}}\n"
+      "dataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n";
+  const auto plan = test::planned(text);
+  REQUIRE(plan.unsupported.size() == 1);
+  CHECK(plan.unsupported[0].key == "model._target_");
+  CHECK(problems_of(text).first == "unsupported-model model._target_");
 }
 
 TEST_CASE("adapters are for the decoder, and a tower's modules must be excluded", "[plan][vision]") {

@@ -169,9 +169,11 @@ TEST_CASE("running out of memory and internal defects end the job with their own
   CHECK(memory.rank == 1);
   CHECK(memory.code == ExitCode::kEnvironment);
   CHECK(memory.text.find("error[out-of-memory]") != std::string::npos);
+  CHECK(memory.text.find("help: a smaller step_scheduler.local_batch_size") != std::string::npos);
   const auto tensor = comm::run_ranks(1, [](comm::World&) { at::empty({std::int64_t{1} << 50}); });
   CHECK(tensor.code == ExitCode::kEnvironment);
   CHECK(tensor.text.find("error[out-of-memory]") != std::string::npos);
+  CHECK(tensor.text.find("help: a smaller step_scheduler.local_batch_size") != std::string::npos);
   const auto defect = comm::run_ranks(2, [](comm::World& world) {
     AUTOMODEL_CHECK(world.rank() != 0, "rank 0 is broken");
     world.control().barrier()->wait();
@@ -186,6 +188,8 @@ TEST_CASE("device errors end the job as problems of the machine", "[train]") {
   const auto outcome_of = [](const std::function<void()>& fails) {
     const auto outcome = comm::run_ranks(1, [&](comm::World&) { fails(); });
     CHECK(outcome.code == ExitCode::kEnvironment);
+    CHECK((outcome.text.find("out-of-memory") == std::string::npos) ==
+          (outcome.text.find("help: a smaller") == std::string::npos));
     return outcome.text;
   };
   const c10::SourceLocation here{"f", "file", 1};
