@@ -17,7 +17,7 @@ struct Names {
   std::string_view projector;
 };
 constexpr std::string_view kTower = "model.vision_tower", kProjector = "model.multi_modal_projector",
-                           kVisual = "model.visual";
+                           kVisual = "model.visual", kQwen = "Qwen ViT";
 constexpr std::array kNames = {
     Names{"llava", kTower, kProjector},
     Names{"llava_next", kTower, kProjector},
@@ -150,46 +150,22 @@ Tower pixtral(const Json& section, std::string_view fqn) {
   return out;
 }
 
-/// Qwen3-VL and Qwen3.5: LayerNorms, a table of positions, mergers for the decoder's input and its first layers.
-Tower qwen3_vit(const Json& section, std::string_view fqn, bool deep, std::int64_t text_hidden) {
-  auto out = named(fqn, "Qwen ViT");
+/// Qwen2-VL: ends in a merger that combines patches and projects them to the decoder's width.
+Tower qwen2_vit(const Json& section, std::string_view fqn, std::int64_t text_hidden) {
+  auto out = named(fqn, kQwen);
   Sizes size(section);
-  const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size", 16),
-             merge = size("spatial_merge_size", 2), frames = size("temporal_patch_size", 2),
-             channels = size("in_channels", 3), result = size("out_hidden_size", text_hidden);
+  const auto h = size("embed_dim"), patch = size("patch_size", 14), merge = size("spatial_merge_size", 2),
+             frames = size("temporal_patch_size", 2), channels = size("in_channels", size("in_chans", 3)),
+             f = size("mlp_ratio", 4) * h;
   out.hidden = h;
   out.layers = static_cast<int>(size("depth"));
-  const auto wide = merge * merge * h, merger = wide * wide + wide * result;
-  const auto named_deep = section.find("deepstack_visual_indexes");
-  const auto mergers = !deep ? 0 : named_deep != section.end() && named_deep->is_array() ? std::ssize(*named_deep) : 3;
   Encoder e;
   e.patch_weights = channels * frames * patch * patch * h;
   e.layer_weights = 4 * h * h + 2 * h * f;
   e.layer_rest = 4 * h + f + h + 4 * h;
-  e.after = (1 + mergers) * merger;
-  e.rest = h + size("num_position_embeddings", 2304) * h + 2 * h + wide + result + mergers * (2 * wide + wide + result);
-  measure(out, e, size);
-  return out;
-}
-
-/// Qwen2-VL and Qwen2.5-VL: end in a merger that combines patches and projects them to the decoder's width.
-Tower qwen_vit(const Json& section, std::string_view fqn, bool second, std::int64_t text_hidden) {
-  auto out = named(fqn, "Qwen ViT");
-  Sizes size(section);
-  const auto h = second ? size("embed_dim") : size("hidden_size"), patch = size("patch_size", 14),
-             merge = size("spatial_merge_size", 2), frames = size("temporal_patch_size", 2),
-             channels = size("in_channels", size("in_chans", 3));
-  const auto f = second ? size("mlp_ratio", 4) * h : size("intermediate_size");
-  const auto result = second ? text_hidden : size("out_hidden_size", text_hidden);
-  out.hidden = h;
-  out.layers = static_cast<int>(size("depth"));
-  Encoder e;
-  e.patch_weights = channels * frames * patch * patch * h;
-  e.layer_weights = 4 * h * h + (second ? 2 : 3) * h * f;
-  e.layer_rest = 4 * h + (second ? f + h + 4 * h : 2 * f + h + 2 * h);
   const auto wide = merge * merge * h;
-  e.after = wide * wide + wide * result;
-  e.rest = (second ? 2 * h : h) + wide + result;
+  e.after = wide * wide + wide * text_hidden;
+  e.rest = 2 * h + wide + text_hidden;
   measure(out, e, size);
   return out;
 }
@@ -199,11 +175,8 @@ Tower vision_of(const Json& section, const std::string& model_type, std::string_
   if (kind == "clip_vision_model" || kind == "siglip_vision_model")
     return two_product_vit(section, fqn, kind == "clip_vision_model");
   if (kind == "pixtral") return pixtral(section, fqn);
-  if (model_type == "qwen2_vl" || model_type == "qwen2_5_vl")
-    return qwen_vit(section, fqn, model_type == "qwen2_vl", text_hidden);
-  if (model_type.starts_with("qwen3_vl") || model_type.starts_with("qwen3_5"))
-    return qwen3_vit(section, fqn, model_type.starts_with("qwen3_vl"), text_hidden);
-  return named(fqn, "vision");
+  if (model_type == "qwen2_vl") return qwen2_vit(section, fqn, text_hidden);
+  return named(fqn, fqn == kVisual ? kQwen : "vision");
 }
 
 /// The projector from the encoder's width to the decoder's.

@@ -29,8 +29,8 @@ struct Tower {
 
 /// The modules that a multimodal config.json describes besides its decoder, encoders first. Empty for a language model,
 /// and for text that is not a JSON object. `text_hidden`: the decoder's width. Sizes follow transformers'
-/// CLIPVisionModel, SiglipVisionModel, PixtralVisionModel, Qwen2VL's and Qwen2.5VL's VisionTransformer, and the
-/// projectors of LLaVA, LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3.
+/// CLIPVisionModel, SiglipVisionModel, PixtralVisionModel, Qwen2VL's VisionTransformer, and the projectors of LLaVA,
+/// LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3. Sizes of Qwen's other towers follow from their parameters (vision.h).
 std::vector<Tower> towers_of(std::string_view config_text, std::int64_t text_hidden);
 
 /// The family of a multimodal model's decoder, such as "qwen2" for Qwen2.5-VL. Empty for other names.

@@ -388,9 +388,9 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                            .says("this model can be planned but not trained: " + model->spec.plan_only)
                            .hint("known families: see docs/models.md")
                            .of("model"));
+    check_vision(loaded, model ? &*model : nullptr, *sizes, request.training, report);
     if (model) {
       choose_processor(loaded, *model, report, request.training);
-      check_vision(loaded, *model, *sizes, request.training, report);
       const auto [tokens, key] = sequence_length(recipe);
       plan.tensor = choose_tensor_plan(loaded, *model, *sizes, {tokens, key}, report);
     }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/find_file.h"
+#include "config/objective.h"
 
 namespace automodel::plan {
 namespace {
@@ -18,7 +19,6 @@ using config::Recipe;
 /// What a setting that does not work with pictures is recognised by.
 struct Situation {
   const Recipe& recipe;
-  const arch::ModelSpec& spec;
   const mesh::MeshSizes& sizes;
 };
 struct Obstacle {
@@ -35,7 +35,7 @@ constexpr std::array kObstacles = {
              "pipelines do not carry pictures to the first stage"},
     Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",
              "rows with pictures are not packed"},
-    Obstacle{[](const Situation& s) { return s.spec.classes > 0; }, "model._target_",
+    Obstacle{[](const Situation& s) { return config::classes_of(s.recipe) > 0; }, "model._target_",
              "classifiers are language models"},
     Obstacle{[](const Situation& s) { return s.recipe.teacher_model().has_value(); }, "teacher_model",
              "distillation is for language models"},
@@ -155,20 +155,22 @@ std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) 
   return out;
 }
 
-void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,
+void check_vision(const config::LoadedRecipe& recipe, const ModelChoice* model, const mesh::MeshSizes& sizes,
                   bool training, Located& report) {
-  if (!model.spec.vision) {
+  const bool asked = recipe.recipe.model() && config::takes_pictures(recipe.recipe.model()->target());
+  if (model == nullptr && (training || !asked)) return;
+  if (model != nullptr && !model->spec.vision) {
     warn_of_idle(recipe.recipe, report);
-    if (config::takes_pictures(recipe.recipe.model()->target()) && model.spec.nested_in.empty())
+    if (asked && model->spec.nested_in.empty())
       report.plan_only(training, "the class takes pictures, but its configuration has no vision tower",
                        Diagnostic{"unsupported-model"}
-                           .says("the class takes pictures, but '{}' has no vision tower", model.name)
+                           .says("the class takes pictures, but '{}' has no vision tower", model->name)
                            .hint("NeMoAutoModelForCausalLM, or the folder of a model with a vision_config")
                            .of("model._target_"));
     return;
   }
   for (const auto& each : kObstacles)
-    if (each.stands({recipe.recipe, model.spec, sizes}))
+    if (each.stands({recipe.recipe, sizes}))
       report.plan_only(training, each.why,
                        Diagnostic{"unsupported-option"}
                            .says("the model has a vision tower: {}", each.why)

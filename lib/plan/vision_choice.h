@@ -22,8 +22,8 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
 std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model);
 
 /// Refuses what does not work with pictures, a class of model that takes pictures for a model without a tower, and
-/// warns of keys that need a tower.
-void check_vision(const config::LoadedRecipe& recipe, const ModelChoice& model, const mesh::MeshSizes& sizes,
+/// warns of keys that need a tower. `model`: null for a plan without sizes, for which the class says that it has one.
+void check_vision(const config::LoadedRecipe& recipe, const ModelChoice* model, const mesh::MeshSizes& sizes,
                   bool training, Located& report);
 
 /// The refusal of a command that has no pictures to give: unsupported-model; empty for a model without a tower.

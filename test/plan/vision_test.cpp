@@ -199,6 +199,27 @@ TEST_CASE("packs with pictures are planned with the length of a pack, not made",
     CHECK(std::ranges::find(ignored, "packed_sequence." + key) != ignored.end());
 }
 
+TEST_CASE("a plan without sizes lists what is not done with pictures, by the class of the model", "[plan][vision]") {
+  const auto keys = [](const std::string& target) {
+    const auto loaded = config::read_recipe("recipe: KnowledgeDistillationRecipeForVLM\nmodel: {_target_: " + target +
+                                                ", pretrained_model_name_or_path: some/model}\n"
+                                                "teacher_model: {pretrained_model_name_or_path: other/model}\n"
+                                                "distributed: {tp_size: 2}\n"
+                                                "dataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n",
+                                            "recipe.yaml", {}, {});
+    INFO(to_text(loaded.problems));
+    REQUIRE(loaded.problems.empty());
+    const auto result = estimate::make_plan(loaded, {});
+    REQUIRE(result.plan);
+    std::vector<std::string> out;
+    for (const auto& each : result.plan->unsupported) out.push_back(each.key);
+    return out;
+  };
+  CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") ==
+        std::vector<std::string>{"distributed.tp_size", "teacher_model"});
+  CHECK(keys("nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained").empty());
+}
+
 TEST_CASE("a class for pictures is planned for a configuration without them, and refused for a run", "[plan][vision]") {
   const std::string text =
       "model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_config, config: {model_type: llama, "
