@@ -217,8 +217,8 @@ const Idle kIdle[] = {
      "min_ranks has no effect without restarts", "set fault_tolerance.max_restarts, or give train --max-restarts"},
     {"fault_tolerance.start_minutes", kOneRank, "start_minutes has no effect with one rank: it waits for no other",
      "remove it"},
-    {"fault_tolerance.slow_rank", kOneRank, "slow_rank has no effect with one rank: there is none to compare it with",
-     "remove it"},
+    {"fault_tolerance.slow_rank.factor", kOneRank,
+     "factor has no effect with one rank: there is none to compare it with", "remove it"},
     {"fault_tolerance.loss_spike.window",
      [](const Situation& s) {
        const auto& spike = s.recipe.fault_tolerance->loss_spike();

@@ -73,7 +73,7 @@ std::vector<Case> cases() {
        "fault_tolerance: {max_restarts: 2, min_ranks: 1}\n"},
       {"fault_tolerance.start_minutes", "fault_tolerance: {start_minutes: 2}\n",
        two + "strategy: ddp}\nfault_tolerance: {start_minutes: 2}\n"},
-      {"fault_tolerance.slow_rank", "fault_tolerance: {slow_rank: {factor: 2}}\n",
+      {"fault_tolerance.slow_rank.factor", "fault_tolerance: {slow_rank: {factor: 2}}\n",
        two + "strategy: ddp}\nfault_tolerance: {slow_rank: {factor: 2}}\n"},
       {"fault_tolerance.loss_spike.window", "fault_tolerance: {loss_spike: {window: 20}}\n",
        "fault_tolerance: {loss_spike: {window: 10}}\n"},
