@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -15,12 +16,13 @@
 #include <ATen/ops/stack.h>
 
 #include "base/error.h"
+#include "ops/kernels/device.h"
 
 namespace automodel::ops {
 namespace {
 
-constexpr std::int64_t kBlock = 64;          // elements
-constexpr std::int64_t kScaleBlock = 256;    // scales
+constexpr std::int64_t kBlock = 64;  // elements
+using cuda::kScaleBlock;
 constexpr std::int64_t kPartAlignment = 16;  // bytes
 constexpr float kLeast = 1e-38F;             // lower bound of a divisor, for blocks of zeros
 constexpr float kLargestCode = 127;          // of int8
@@ -236,9 +238,51 @@ void Quantizer::write_codes(std::uint8_t* bytes, std::int64_t first, const at::T
   });
 }
 
+namespace {
+
+/// What the device's kernel needs; nothing if it cannot take the part: more ranges than it has room for, or several
+/// that split blocks.
+std::optional<cuda::Quantized> for_device(const QuantizedLayout& layout, const at::Tensor& bytes) {
+  const auto& part = layout.part();
+  const bool readable = reinterpret_cast<std::uintptr_t>(bytes.const_data_ptr()) % sizeof(float) == 0;
+  if (!readable || part.ranges.size() > cuda::FeatureRuns::kMost || layout.elements() == 0) return {};
+  const auto whole = [&](std::int64_t at) { return at % layout.block() == 0; };
+  cuda::Quantized out{.bytes = bytes.const_data_ptr<std::uint8_t>(),
+                      .elements = layout.elements(),
+                      .block = layout.block(),
+                      .scales_at = layout.scales_at(),
+                      .outer_at = layout.outer_at(),
+                      .bits = layout.format().bits,
+                      .small_scales = layout.format().small_scales,
+                      .period = part.period,
+                      .ranges = {},
+                      .aligned = part.repeats == 1 || whole(part.period),
+                      .unit = kCodeUnit,
+                      .normal = kNormalFloat,
+                      .dynamic = {}};
+  for (const auto& [first, last] : part.ranges) {
+    out.ranges.first[static_cast<std::size_t>(out.ranges.count)] = first;
+    ++out.ranges.count;
+    out.ranges.begin[static_cast<std::size_t>(out.ranges.count)] =
+        out.ranges.begin[static_cast<std::size_t>(out.ranges.count - 1)] + last - first;
+    // The tensor's last block may be shorter than the others.
+    out.aligned = out.aligned && whole(first) && (whole(last) || (part.repeats == 1 && last == layout.whole()));
+  }
+  if (!out.aligned && (part.repeats > 1 || part.ranges.size() > 1)) return {};
+  if (out.small_scales) std::copy(dynamic_numbers().begin(), dynamic_numbers().end(), out.dynamic.begin());
+  return out;
+}
+
+}  // namespace
+
 at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes) {
+  auto out = at::empty({layout.elements()}, bytes.options().dtype(layout.type()));
+  if (const auto* device = device_kernels(out))
+    if (const auto in = for_device(layout, bytes)) {
+      device->dequantize(element_of(out), *in, out.mutable_data_ptr(), device->stream());
+      return out;
+    }
   if (!bytes.is_cpu()) return dense_by_tensors(layout, bytes);
-  auto out = at::empty({layout.elements()}, at::TensorOptions().dtype(layout.type()));
   const auto* from = bytes.const_data_ptr<std::uint8_t>();
   if (layout.type() == at::kFloat)
     unpack_all(layout, from, out.mutable_data_ptr<float>());

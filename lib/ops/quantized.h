@@ -36,6 +36,7 @@ class QuantizedLayout {
                   at::ScalarType type);
 
   const QuantizedFormat& format() const { return format_; }
+  const QuantizedPart& part() const { return part_; }
   at::ScalarType type() const { return type_; }
   std::int64_t whole() const { return whole_; }  ///< elements in the whole tensor
   std::int64_t block() const { return block_; }  ///< elements per scale
@@ -100,7 +101,8 @@ class Quantizer {
   std::vector<float> largest_;  ///< largest magnitude in each block
 };
 
-/// Dequantizes `bytes` to the layout's type; on the CPU by loops, elsewhere by dense_by_tensors().
+/// Dequantizes `bytes` to the layout's type: on the CPU by loops, on GPUs by a kernel or, for float16 and parts whose
+/// ranges split blocks, by dense_by_tensors().
 at::Tensor dense(const QuantizedLayout& layout, const at::Tensor& bytes);
 /// The same with tensor operations.
 at::Tensor dense_by_tensors(const QuantizedLayout& layout, const at::Tensor& bytes);

@@ -135,17 +135,29 @@ TEST_CASE("a shard of a quantized weight has the values of the whole weight, whe
       {.repeats = 22, .period = 150, .ranges = {{75, 150}}},
       {.repeats = 22, .period = 150, .ranges = {{10, 23}, {70, 140}}},
   };
-  for (const auto& format : {QuantizedFormat{4, false}, QuantizedFormat{4, true}, QuantizedFormat{8, false}}) {
+  const auto regular = weight(300, 256, at::kFloat);  // blocks begin with rows and columns of parts, as in real models
+  const std::vector<QuantizedPart> of_regular = {
+      {.repeats = 1, .period = 300 * 256, .ranges = {{64 * 256, 192 * 256}}},
+      {.repeats = 1, .period = 300 * 256, .ranges = {{0, 64 * 256}, {100 * 256, 132 * 256}}},
+      {.repeats = 300, .period = 256, .ranges = {{128, 256}}},
+      {.repeats = 300, .period = 256, .ranges = {{0, 64}, {192, 256}}},
+  };
+  const auto check = [](const QuantizedFormat& format, const at::Tensor& matrix,
+                        const std::vector<QuantizedPart>& pieces) {
     CAPTURE(format.bits, format.small_scales);
-    const auto all = layout_of(format, whole, at::kFloat);
-    const auto expected = dense(all, packed(all, whole)).view(whole.sizes());
-    CHECK((expected - whole).abs().max().item<float>() < (format.bits == 4 ? 0.03F : 0.002F));
-    for (const auto& part : parts) {
-      const auto layout = layout_of(format, whole, at::kFloat, part);
-      const auto bytes = packed(layout, whole, part);
+    const auto all = layout_of(format, matrix, at::kFloat);
+    const auto expected = dense(all, packed(all, matrix)).view(matrix.sizes());
+    CHECK((expected - matrix).abs().max().item<float>() < (format.bits == 4 ? 0.03F : 0.002F));
+    for (const auto& part : pieces) {
+      const auto layout = layout_of(format, matrix, at::kFloat, part);
+      const auto bytes = packed(layout, matrix, part);
       CHECK(at::equal(dense(layout, bytes), cut(expected, part)));
       CHECK(at::equal(dense_by_tensors(layout, bytes), cut(expected, part)));
     }
+  };
+  for (const auto& format : {QuantizedFormat{4, false}, QuantizedFormat{4, true}, QuantizedFormat{8, false}}) {
+    check(format, whole, parts);
+    check(format, regular, of_regular);
   }
 }
 

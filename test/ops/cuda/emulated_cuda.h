@@ -108,6 +108,15 @@ inline __nv_bfloat16 __float2bfloat16(float x) {
   return {static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
 }
 
+/// Products and sums that are never contracted to a fused multiply-add.
+inline float __fmul_rn(float a, float b) {
+  const volatile float product = a * b;
+  return product;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+
 #define threadIdx (::emulated::thread())
 #define blockIdx (::emulated::block())
 #define gridDim (::emulated::grid())

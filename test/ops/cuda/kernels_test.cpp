@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -249,6 +250,78 @@ void check_row_sums(std::int64_t tokens, std::int64_t k, std::int64_t width) {
   check_near(sums.values(), plain, 4 * kTolerance<T>, "out without weights");
   check_near(drows.values(), want_drows, kTolerance<T>, "drows");
   check_near(dweights.values(), want_dweights, 20 * kTolerance<T>, "dweights");
+}
+
+/// Weights in 4 or 8 bits: ranges [first, last) of each of `repeats` stretches of `period` elements.
+template <class T>
+void check_quantized(int bits, bool small_scales, std::int64_t repeats, std::int64_t period,
+                     const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges, bool aligned) {
+  INFO(bits << " bits, small scales " << small_scales << ", " << repeats << " x " << period);
+  constexpr std::int64_t kBlock = 64;
+  cuda::Quantized in{.bytes = nullptr,
+                     .elements = 0,
+                     .block = kBlock,
+                     .scales_at = 0,
+                     .outer_at = 0,
+                     .bits = bits,
+                     .small_scales = small_scales,
+                     .period = period,
+                     .ranges = {},
+                     .aligned = aligned,
+                     .unit = 1.0F / 127,
+                     .normal = {},
+                     .dynamic = {}};
+  for (std::size_t i = 0; i < in.normal.size(); ++i) in.normal[i] = static_cast<float>(i) / 8 - 0.9F;
+  for (std::size_t i = 0; i < in.dynamic.size(); ++i) in.dynamic[i] = static_cast<float>(i) / 200 - 0.5F;
+  std::vector<std::int64_t> block_of, slot_of;  // of each element of the part
+  std::int64_t slots = 0;
+  for (std::int64_t r = 0; r < repeats; ++r)
+    for (const auto& [first, last] : ranges) {
+      for (auto at = r * period + first; at < r * period + last; ++at) {
+        if (block_of.empty() || at == r * period + first || at % kBlock == 0) ++slots;
+        block_of.push_back(at / kBlock);
+        slot_of.push_back(slots - 1);
+      }
+    }
+  for (const auto& [first, last] : ranges) {
+    in.ranges.first[size(in.ranges.count)] = first;
+    in.ranges.begin[size(in.ranges.count + 1)] = in.ranges.begin[size(in.ranges.count)] + last - first;
+    ++in.ranges.count;
+  }
+  in.elements = static_cast<std::int64_t>(block_of.size());
+  const auto rounded = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
+  in.scales_at = rounded(bits == 8 ? in.elements : (in.elements + 1) / 2);
+  in.outer_at = in.scales_at + rounded(small_scales ? slots : 4 * slots);
+  const std::int64_t outers = 2 + block_of.back() / cuda::kScaleBlock;
+  std::vector<std::uint8_t> bytes(size(in.outer_at + 4 * outers));
+  const RandomStream stream(1, "codes");
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(stream.below(i, 256));
+  const auto put = [&](std::int64_t at, float value) { std::memcpy(bytes.data() + at, &value, sizeof value); };
+  const auto get = [&](std::int64_t at) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    return value;
+  };
+  if (!small_scales)
+    for (std::int64_t i = 0; i < slots; ++i) put(in.scales_at + 4 * i, 0.5F + static_cast<float>(i));
+  for (std::int64_t i = 0; i < outers; ++i) put(in.outer_at + 4 * i, 0.25F + static_cast<float>(i));
+  std::vector<T> want;
+  for (std::int64_t i = 0; i < in.elements; ++i) {
+    float scale = small_scales ? in.dynamic[bytes[size(in.scales_at + slot_of[size(i)])]] *
+                                         get(in.outer_at + 4 + 4 * (block_of[size(i)] / cuda::kScaleBlock)) +
+                                     get(in.outer_at)
+                               : get(in.scales_at + 4 * slot_of[size(i)]);
+    const unsigned both = bytes[size(i / 2)];
+    const float number = bits == 8 ? static_cast<float>(static_cast<std::int8_t>(bytes[size(i)]))
+                                   : in.normal[i % 2 == 0 ? both >> 4U : both & 15U];
+    if (bits == 8) scale *= in.unit;
+    want.push_back(static_cast<T>(static_cast<typename Compute<T>::type>(number * scale)));
+  }
+  Buffer<std::uint8_t> from(bytes);
+  in.bytes = from.get();
+  Buffer<T> out(want.size());
+  cuda::dequantize(kElement<T>, in, out.get(), nullptr);
+  check_near(out.values(), want, kTolerance<T>, "weights");
 }
 
 template <class T>
@@ -719,6 +792,17 @@ TEMPLATE_TEST_CASE("the GPU's router selects the largest scores, the first of eq
   check_top_k<TestType>(9, 33, 33);
   check_top_k<TestType>(5, 128, 8);
   check_top_k<TestType>(2, 1024, 3);
+}
+
+TEMPLATE_TEST_CASE("the GPU makes weights in 4 or 8 bits dense", "", float, B) {
+  for (const bool small_scales : {false, true}) {
+    check_quantized<TestType>(4, small_scales, 1, 20000, {{10, 19011}}, false);
+    check_quantized<TestType>(4, small_scales, 70, 256, {{64, 128}, {192, 256}}, true);
+    check_quantized<TestType>(4, small_scales, 1, 40000, {{0, 64}, {32768, 32832}}, true);  // scales of other scales
+    check_quantized<TestType>(4, small_scales, 1, 1000, {{0, 64}, {192, 320}, {960, 1000}}, true);
+  }
+  check_quantized<TestType>(8, false, 1, 640, {{130, 333}}, false);
+  check_quantized<TestType>(8, false, 5, 128, {{0, 64}}, true);
 }
 
 TEMPLATE_TEST_CASE("the GPU sums the rows that come back from experts", "", float, double, B) {

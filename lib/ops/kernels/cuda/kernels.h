@@ -167,4 +167,22 @@ struct RowSumGradients {
 };
 void sum_rows_backward(Element element, const RowSums& sums, const RowSumGradients& gradients, Stream stream);
 
+/// Weights in 4 or 8 bits (quantized.h): the bytes of a part, and where its codes, scales and scales of scales are.
+struct Quantized {
+  const std::uint8_t* bytes;
+  std::int64_t elements, block, scales_at, outer_at;
+  int bits;
+  bool small_scales;
+  /// The part: in each stretch of `period` elements of the whole tensor the ranges that `ranges` maps to its elements.
+  std::int64_t period;
+  FeatureRuns ranges;
+  bool aligned;  ///< every range is of whole blocks; otherwise there is only one range
+  float unit;    ///< what a code of 8 bits counts
+  std::array<float, 16> normal;
+  std::array<float, 256> dynamic;
+};
+inline constexpr std::int64_t kScaleBlock = 256;  ///< scales that share a scale
+/// `out` [elements], aligned to 16 bytes.
+void dequantize(Element out_element, const Quantized& in, void* out, Stream stream);
+
 }  // namespace automodel::ops::cuda

@@ -27,6 +27,7 @@ inline DeviceKernels table(Stream (*stream)()) {
           .sort_choices = sort_choices,
           .sum_rows = sum_rows,
           .sum_rows_backward = sum_rows_backward,
+          .dequantize = dequantize,
           .stream = stream,
           .has_float8 = nullptr,
           .has_grouped_product = nullptr};
