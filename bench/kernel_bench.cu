@@ -151,7 +151,8 @@ void routing(const char* shape, std::int64_t tokens, std::int64_t experts, std::
   for (std::size_t i = 0; i < chosen.size(); ++i)
     chosen[i] = static_cast<std::int64_t>((i * 2654435761U) % static_cast<std::uint64_t>(experts));
   auto* score = uploaded(scores);
-  auto *choice = uploaded(chosen), *from = uploaded(chosen), *place = uploaded(chosen), *counts = uploaded(chosen);
+  auto *choice = uploaded(chosen), *from = uploaded(chosen), *place = uploaded(chosen);
+  auto* counts = uploaded(std::vector<std::int64_t>(static_cast<std::size_t>(experts)));
   report("top_k", shape, 4.0 * tokens * experts + 8.0 * tokens * k,
          [&] { cuda::top_k(Element::kFloat, score, tokens, experts, k, choice, nullptr); });
   report("sort_choices", shape, 24.0 * tokens * k,
@@ -165,6 +166,10 @@ void routing(const char* shape, std::int64_t tokens, std::int64_t experts, std::
 
 int main(int argc, char** argv) {
   const std::int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;
+  if (tokens < 1) {
+    std::fprintf(stderr, "usage: kernel_bench [TOKENS], at least 1\n");
+    return 2;
+  }
   cudaDeviceProp device;
   cuda::started(cudaGetDeviceProperties(&device, 0));
   constexpr std::size_t kCopied = std::size_t{1} << 31;

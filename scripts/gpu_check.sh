@@ -6,7 +6,7 @@
 #
 #   scripts/gpu_check.sh [--quick] [--keep] [--output FOLDER] [--no-install] [--only STEP,...] [--minutes N] [--device cpu]
 #     --quick          a machine for a few minutes: the table of timings first (8 steps each, without PyTorch's), then the
-#                      comparisons; at most 5 minutes
+#                      comparisons; at most 5 minutes, without installing and building
 #     --keep           keep the output folder (its name is printed)
 #     --output FOLDER  use this output folder: each step's output as it arrives, summary.txt, the table, metrics
 #     --no-install     install nothing, for a machine without a network
@@ -167,6 +167,8 @@ step train 300 "two ranks train, 20 steps" "${few[@]}" \
 
 if [ "$device" = cuda ] && [ -x "$kernels" ]; then
   step kernels 120 "our kernels, bytes per second" "$kernels"
+elif [ "$only" != all ]; then
+  case " $chosen " in *" kernels "*) echo "left out     kernels: they need a GPU and the program kernel_bench" | tee -a "$summary" ;; esac
 fi
 
 [ "$quick" = yes ] || times 1500 --torch "$torch_script"

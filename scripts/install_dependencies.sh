@@ -50,8 +50,9 @@ target="$deps/libtorch-$version"
 # Wheels for CPython 3.11 regardless of the local python3: their Python parts are not used.
 install_wheels() {  # FILE
   local machine platforms=() minor; machine="$(uname -m)"
-  # pip compares a wheel's glibc literally (NCCL's wheel is for 2.18): every version that a wheel may name. Debian 12 has 2.36.
-  for minor in $(seq 17 36); do platforms+=(--platform "manylinux_2_${minor}_$machine"); done
+  # pip compares a wheel's glibc literally (NCCL's wheel is for 2.18): every version that a wheel may name, the first one
+  # found is taken. Debian 12 has 2.36.
+  for minor in $(seq 36 -1 17); do platforms+=(--platform "manylinux_2_${minor}_$machine"); done
   mkdir -p "$deps"
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --upgrade \
     --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none \

@@ -35,7 +35,7 @@ at::Tensor summed(const at::Tensor& x, const RowCopies& copies, std::int64_t row
     return out;
   }
   const auto sorted = at::index_select(x, 0, copies.places);
-  if (weights.defined()) return (sorted.view({rows, -1, x.size(1)}) * weights.unsqueeze(2)).sum(1);
+  if (weights.defined()) return (sorted.view({rows, weights.size(1), x.size(1)}) * weights.unsqueeze(2)).sum(1);
   return sorted.size(0) == rows ? sorted : sorted.view({rows, -1, x.size(1)}).sum(1);
 }
 
@@ -84,7 +84,7 @@ class WeightedSumBackward : public Backward {
       return {drows, dweights};
     }
     const auto wide = dout.unsqueeze(1);
-    const auto sorted = at::index_select(x_, 0, copies_.places).view({dout.size(0), -1, dout.size(1)});
+    const auto sorted = at::index_select(x_, 0, copies_.places).view({dout.size(0), weights_.size(1), dout.size(1)});
     const auto drows = (wide * weights_.unsqueeze(2)).view_as(x_);
     return {at::index_select(drows, 0, permutation(copies_.places).places), (wide * sorted).sum(2)};
   }

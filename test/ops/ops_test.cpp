@@ -354,6 +354,13 @@ TEST_CASE("rows copied to places, and summed from them, match ATen, with sums ro
     CHECK(distance(rest.grad(), exact_rest.grad()) < rounding);
     CHECK(distance(weights.grad(), exact_weights.grad()) < 2 * rounding);
 
+    const auto none = leaf(parts.detach().narrow(0, 0, 0).clone()),
+               no_weights = leaf(weights.detach().narrow(0, 0, 0).clone());
+    const auto nothing = summed_rows(none, permutation(order.narrow(0, 0, 0)), k, no_weights);
+    CHECK(nothing.sizes() == at::IntArrayRef({0, width}));
+    run_backward(Origin(nothing), at::zeros_like(nothing.detach()));
+    CHECK((none.grad().sizes() == none.sizes() && no_weights.grad().sizes() == no_weights.sizes()));
+
     const auto moved = copied_rows(copied_rows(parts, permutation(order)), permutation(order).inverse());
     CHECK(distance(moved.detach(), parts.detach()) == 0);
   }
