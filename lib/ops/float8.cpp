@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 
@@ -73,10 +74,34 @@ Float8Matrix transposed(const Float8Matrix& x) {
 
 }  // namespace
 
-Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two) {
+Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two, bool by_columns) {
   AUTOMODEL_CHECK(x.dim() == 2, "a float8 product takes matrices");
   const double largest = largest_of(type);
   if (x.numel() == 0) return {x.to(type), at::full({1}, 1.0, x.options().dtype(at::kFloat))};
+  if (const auto* device = device_kernels(x)) {
+    const auto rows = x.size(0), columns = x.size(1);
+    const auto input = x.contiguous();
+    const auto floats = x.options().dtype(at::kFloat);
+    const auto factors = at::empty(scale == ScaleOf::kMatrix ? std::vector<std::int64_t>{1}
+                                   : scale == ScaleOf::kRow  ? std::vector<std::int64_t>{rows, 1}
+                                                             : std::vector<std::int64_t>{1, columns},
+                                   floats);
+    const auto partial = at::empty({device->float8_parts(scale) * (scale == ScaleOf::kColumn ? columns : 1)}, floats);
+    const auto data = at::empty({by_columns ? columns : rows, by_columns ? rows : columns}, x.options().dtype(type));
+    device->float8_cast(element_of(x),
+                        {.x = input.const_data_ptr(),
+                         .rows = rows,
+                         .columns = columns,
+                         .scale = scale,
+                         .wide_range = type == at::kFloat8_e5m2,
+                         .power_of_two = power_of_two,
+                         .transposed = by_columns,
+                         .partial = partial.mutable_data_ptr<float>(),
+                         .factors = factors.mutable_data_ptr<float>(),
+                         .out = static_cast<std::uint8_t*>(data.mutable_data_ptr())},
+                        device->stream());
+    return {by_columns ? data.t() : data, factors};
+  }
   const auto magnitude = x.abs();
   auto top = scale == ScaleOf::kMatrix ? magnitude.max().view({1})
              : scale == ScaleOf::kRow  ? magnitude.amax(1, true)
@@ -99,7 +124,7 @@ at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& w
   const auto left =
       to_float8(gradient, gradient_type(rule), by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
   const auto scale = rule.recipe == plan::Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
-  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule), true);
   return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
 }
 
@@ -110,8 +135,8 @@ bool float8_weight_products(const plan::Float8Plan& rule) {
 at::Tensor float8_weight_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType out,
                                   const plan::Float8Plan& rule) {
   const auto scale = by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix;
-  const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule));
-  const auto right = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));
+  const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule), true);
+  const auto right = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule), true);
   return product(transposed(left), right, out, rule, by_rows(rule));
 }
 

@@ -6,20 +6,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/kernels/settings.h"
 #include "plan/values/float8.h"
 
 namespace automodel::ops {
-
-/// What shares a scale: the whole matrix, each row, or each column.
-enum class ScaleOf : std::uint8_t { kMatrix, kRow, kColumn };
 
 /// A matrix [rows, columns] in an 8-bit type, standing for data / scale. scale is float32 of shape [1], [rows, 1] or
 /// [1, columns]: the type's largest number / the largest magnitude, so that the latter maps to the former.
 struct Float8Matrix {
   at::Tensor data, scale;
 };
-/// `type` is kFloat8_e4m3fn or kFloat8_e5m2. With `power_of_two` the scale is rounded down to a power of two.
-Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two);
+/// `type` is kFloat8_e4m3fn or kFloat8_e5m2. With `power_of_two` the scale is rounded down to a power of two. With
+/// `by_columns`, data is stored column by column where that costs nothing: by the GPU's kernel.
+Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two,
+                       bool by_columns = false);
 
 // The GEMMs of a layer with one weight [out, in]: on a GPU with 8-bit GEMMs by one of those, elsewhere (or with
 // `emulate`) by a float32 GEMM of the same 8-bit values, whose individual products are exact.

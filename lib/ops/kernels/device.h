@@ -30,6 +30,8 @@ struct DeviceKernels {
   decltype(&cuda::sum_rows) sum_rows;
   decltype(&cuda::sum_rows_backward) sum_rows_backward;
   decltype(&cuda::dequantize) dequantize;
+  decltype(&cuda::float8_parts) float8_parts;
+  decltype(&cuda::float8_cast) float8_cast;
   cuda::Stream (*stream)();       ///< the calling thread's current stream
   bool (*has_float8)();           ///< whether that thread's device has FP8 matmuls; null: no
   bool (*has_grouped_product)();  ///< whether LibTorch's grouped matmul there never makes the host wait; null: no

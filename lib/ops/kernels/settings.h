@@ -20,4 +20,7 @@ struct AdamStep {
   bool maximize;
 };
 
+/// What shares a scale in a matrix of 8-bit numbers: the whole matrix, each row, or each column.
+enum class ScaleOf : std::uint8_t { kMatrix, kRow, kColumn };
+
 }  // namespace automodel::ops

@@ -22,6 +22,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 namespace emulated {
 
@@ -108,6 +109,21 @@ inline __nv_bfloat16 __float2bfloat16(float x) {
   return {static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
 }
 
+enum Saturation { __NV_SATFINITE };
+enum Float8Kind { __NV_E4M3, __NV_E5M2 };
+/// Rounds to nearest, ties to even; beyond the largest number to that number. From the definition of the types.
+inline std::uint8_t __nv_cvt_float_to_fp8(float x, Saturation, Float8Kind kind) {
+  const int mantissa = kind == __NV_E4M3 ? 3 : 2, least = kind == __NV_E4M3 ? -6 : -14;  // exponent of normal numbers
+  const unsigned sign = std::signbit(x) ? 0x80U : 0U;
+  if (x != x) return static_cast<std::uint8_t>(sign | 0x7fU);
+  const float size = std::fmin(std::fabs(x), kind == __NV_E4M3 ? 448.0F : 57344.0F);
+  int exponent = size > 0 ? std::ilogb(size) : least;
+  if (exponent < least) exponent = least;
+  const auto steps = static_cast<unsigned>(std::nearbyint(std::ldexp(size, mantissa - exponent)));
+  // A number that rounds up to the next power of two carries into the exponent.
+  return static_cast<std::uint8_t>(sign | ((static_cast<unsigned>(exponent - least) << mantissa) + steps));
+}
+
 /// Products and sums that are never contracted to a fused multiply-add.
 inline float __fmul_rn(float a, float b) {
   const volatile float product = a * b;
@@ -143,6 +159,9 @@ inline int __popc(unsigned x) {
 }
 using std::erf;
 using std::exp;
+using std::exp2;
+using std::floor;
 using std::log;
+using std::log2;
 using std::sqrt;
 using std::tanh;

@@ -31,7 +31,7 @@ struct Granule {
   Access writer = {}, reader = {}, other_reader = {};
   bool written = false;
 };
-constexpr std::size_t kGranule = 2;
+constexpr std::size_t kGranule = 1;
 
 struct Region {
   std::uintptr_t begin = 0, size = 0;

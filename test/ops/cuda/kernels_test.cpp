@@ -324,6 +324,69 @@ void check_quantized(int bits, bool small_scales, std::int64_t repeats, std::int
   check_near(out.values(), want, kTolerance<T>, "weights");
 }
 
+/// Casts to 8 bits: each number against the nearest of the type, found by trying all codes.
+template <class T>
+void check_float8(std::int64_t rows, std::int64_t columns, ScaleOf scale, bool wide_range, bool power_of_two,
+                  bool transposed) {
+  INFO(rows << " x " << columns << ", scale of " << static_cast<int>(scale) << ", wide range " << wide_range
+            << ", power of two " << power_of_two << ", transposed " << transposed);
+  auto x = values<T>(size(rows * columns), 1, 3);
+  if (rows > 1 && columns > 1) x[1] = static_cast<T>(0), x[size(columns)] = static_cast<T>(static_cast<float>(1e-3));
+  const int mantissa = wide_range ? 2 : 3, bias = wide_range ? 15 : 7;
+  std::vector<double> numbers;  // of codes 0, 1, ...: ascending
+  for (unsigned code = 0; numbers.empty() || numbers.back() < (wide_range ? 57344 : 448); ++code) {
+    const int exponent = static_cast<int>(code >> mantissa);
+    const double fraction = std::ldexp(code & ((1U << mantissa) - 1), -mantissa);
+    numbers.push_back(exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias));
+  }
+  const std::int64_t count = scale == ScaleOf::kMatrix ? 1 : scale == ScaleOf::kRow ? rows : columns;
+  std::vector<double> top(size(count));
+  const auto of = [&](std::int64_t r, std::int64_t c) {
+    return size(scale == ScaleOf::kMatrix ? 0 : scale == ScaleOf::kRow ? r : c);
+  };
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      top[of(r, c)] =
+          std::max(top[of(r, c)], std::abs(static_cast<double>(static_cast<float>(x[size(r * columns + c)]))));
+  std::vector<float> factors(size(count));
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const double factor = 1 / std::max(top[i], 1e-12) * numbers.back();
+    factors[i] = static_cast<float>(power_of_two ? std::exp2(std::floor(std::log2(factor))) : factor);
+  }
+  std::vector<std::uint8_t> want(x.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const float scaled = static_cast<float>(x[size(r * columns + c)]) * factors[of(r, c)];
+      unsigned best = 0;
+      for (unsigned code = 1; code < numbers.size(); ++code) {
+        const double away = std::abs(numbers[code] - std::abs(scaled)),
+                     before = std::abs(numbers[best] - std::abs(scaled));
+        if (away < before || (away == before && code % 2 == 0)) best = code;
+      }
+      want[size(transposed ? c * rows + r : r * columns + c)] =
+          static_cast<std::uint8_t>(best | (std::signbit(scaled) ? 0x80U : 0U));
+    }
+  Buffer<T> in(x);
+  Buffer<float> partial(size(cuda::float8_parts(scale) * (scale == ScaleOf::kColumn ? columns : 1))),
+      out_factors(size(count));
+  Buffer<std::uint8_t> out(x.size());
+  cuda::float8_cast(kElement<T>,
+                    {.x = in.get(),
+                     .rows = rows,
+                     .columns = columns,
+                     .scale = scale,
+                     .wide_range = wide_range,
+                     .power_of_two = power_of_two,
+                     .transposed = transposed,
+                     .partial = partial.get(),
+                     .factors = out_factors.get(),
+                     .out = out.get()},
+                    nullptr);
+  CHECK(out_factors.values() == factors);
+  const auto same = std::mismatch(want.begin(), want.end(), out.values().begin()).first - want.begin();
+  CHECK(same == rows * columns);  // index of the first code that differs
+}
+
 template <class T>
 void check_rope(std::int64_t rows, std::int64_t heads, std::int64_t width, std::int64_t row_stride, bool neighbours,
                 double sign) {
@@ -803,6 +866,19 @@ TEMPLATE_TEST_CASE("the GPU makes weights in 4 or 8 bits dense", "", float, B) {
   }
   check_quantized<TestType>(8, false, 1, 640, {{130, 333}}, false);
   check_quantized<TestType>(8, false, 5, 128, {{0, 64}}, true);
+}
+
+TEMPLATE_TEST_CASE("the GPU rounds matrices to 8-bit numbers", "", float, B) {
+  int turn = 0;
+  for (const auto scale : {ScaleOf::kMatrix, ScaleOf::kRow, ScaleOf::kColumn})
+    for (const bool transposed : {false, true})
+      for (const auto& [rows, columns] :
+           std::vector<std::pair<std::int64_t, std::int64_t>>{{80, 136}, {33, 7}, {1, 264}, {67, 96}}) {
+        check_float8<TestType>(rows, columns, scale, turn % 2 == 1, turn % 3 == 1, transposed);
+        ++turn;
+      }
+  check_float8<TestType>(2, 300000, ScaleOf::kMatrix, false, false, false);  // more packs than threads in all blocks
+  check_float8<TestType>(3, 5000, ScaleOf::kRow, true, false, false);
 }
 
 TEMPLATE_TEST_CASE("the GPU sums the rows that come back from experts", "", float, double, B) {

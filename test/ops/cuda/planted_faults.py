@@ -82,6 +82,21 @@ FAULTS = [
     ("dropout.cu", "dropout", "*dropout*", "  if (index >= in.rows * each) return;\n", ""),
     ("dropout.cu", "dropout", "*dropout*", "if (element / 4 != known)", "if (known == ~std::uint64_t{0})"),
     ("dropout.cu", "dropout", "*dropout*", "column + kColumns && c < in.columns", "column + kColumns"),
+    ("float8.cu", "float8", "*8-bit*", "return x < 0 ? -x : x;", "return x;"),
+    ("float8.cu", "float8", "*8-bit*", SYNC + "  x = part[0];", "  x = part[0];"),
+    ("float8.cu", "float8", "*8-bit*", "int warp = 1; warp < kWarps", "int warp = 2; warp < kWarps"),
+    ("float8.cu", "float8", "*8-bit*", "c < columns; c += kThreads * N", "c < kThreads * N; c += kThreads * N"),
+    ("float8.cu", "float8", "*8-bit*", "at < count; at += step", "at < step; at += step"),
+    ("float8.cu", "float8", "*8-bit*", "row < rows; row += kColumnParts", "row < kColumnParts; row += kColumnParts"),
+    ("float8.cu", "float8", "*8-bit*", "part < parts; part += kLanes", "part < kLanes; part += kLanes"),
+    ("float8.cu", "float8", "*8-bit*", "if (power_of_two) factor", "if (!power_of_two) factor"),
+    ("float8.cu", "float8", "*8-bit*", "wide_range ? 57344 : 448", "wide_range ? 448 : 448"),
+    ("float8.cu", "float8", "*8-bit*", "row, column + i);\n  write", "row, column);\n  write"),
+    ("float8.cu", "float8", "*8-bit*", "  __syncthreads();\n  const int c", "  const int c"),
+    ("float8.cu", "float8", "*8-bit*", "if (row >= in.rows || column >= in.columns) continue;", "if (row >= in.rows) continue;"),
+    ("float8.cu", "float8", "*8-bit*", "cast.rows % kStored == 0", "true"),
+    ("float8.cu", "float8", "*8-bit*", "i < kStored && row + i < in.rows", "i < kStored"),
+    ("float8.cu", "float8", "*8-bit*", "  if (i >= count) return;", ""),
     ("quantized.cu", "quantized", "*dense*", "while (within >= in.ranges.begin[range + 1])", "while (within > in.ranges.begin[range + 1])"),
     ("quantized.cu", "quantized", "*dense*", "repeat * in.period + in.ranges.first", "in.ranges.first"),
     ("quantized.cu", "quantized", "*dense*", "in.aligned ? local / in.block", "in.aligned ? block"),
@@ -139,7 +154,7 @@ def main():
             subprocess.run([compiler, "-o", program, replaced, *tests.split(";"), *rest, *others.split(";"), "-lpthread"],
                            check=True)
             try:
-                run = subprocess.run([program, cases, "-a"], capture_output=True, text=True, timeout=120)
+                run = subprocess.run([program, cases, "-a"], capture_output=True, text=True, errors="replace", timeout=120)
                 code, said = run.returncode, run.stdout
             except subprocess.TimeoutExpired:
                 code, said = 1, "does not end"

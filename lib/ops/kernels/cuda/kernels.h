@@ -185,4 +185,19 @@ inline constexpr std::int64_t kScaleBlock = 256;  ///< scales that share a scale
 /// `out` [elements], aligned to 16 bytes.
 void dequantize(Element out_element, const Quantized& in, void* out, Stream stream);
 
+/// x [rows, columns] as 8-bit numbers times a scale: float8.h's to_float8().
+struct Float8Cast {
+  const void* x;
+  std::int64_t rows, columns;
+  ScaleOf scale;
+  bool wide_range;    ///< e5m2, else e4m3
+  bool power_of_two;  ///< scales are rounded down to powers of two
+  bool transposed;    ///< out is [columns, rows]
+  float* partial;     ///< scratch space of float8_parts(scale) values, for columns as many times that many
+  float* factors;     ///< the scales: one, or one for each row or column
+  std::uint8_t* out;
+};
+std::int64_t float8_parts(ScaleOf scale);
+void float8_cast(Element element, const Float8Cast& cast, Stream stream);
+
 }  // namespace automodel::ops::cuda

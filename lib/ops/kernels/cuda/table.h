@@ -28,6 +28,8 @@ inline DeviceKernels table(Stream (*stream)()) {
           .sum_rows = sum_rows,
           .sum_rows_backward = sum_rows_backward,
           .dequantize = dequantize,
+          .float8_parts = float8_parts,
+          .float8_cast = float8_cast,
           .stream = stream,
           .has_float8 = nullptr,
           .has_grouped_product = nullptr};
