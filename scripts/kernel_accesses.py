@@ -21,7 +21,8 @@ BYTES = {"float": 4, "double": 8, "__nv_bfloat16": 2}
 # Kernels that choose packs of 16 bytes themselves, by the alignment of what they are given: loads, stores.
 CHOOSE = {"adam_pieces": (True, True), "squares_of_pieces": (True, False)}
 # Kernels of packs that only load or only store them.
-ONE_WAY = {"statistics_of_row": (True, False)}
+ONE_WAY = {"statistics_of_row": (True, False), "cast_rows": (True, False), "largest_of_rows": (True, False),
+           "largest_of_parts": (True, False)}
 
 
 def tool(name):

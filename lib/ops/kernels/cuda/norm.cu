@@ -272,8 +272,9 @@ void backward_with(const NormShape& shape, const NormBackward& data, Stream stre
       if (shape.columns <= kLanes * N)
         return launch(backward_held<T, N, centred, kLanes, 1>, parts, kWarps * bytes, stream, in);
       if (shape.columns <= kThreads * N) return launch(backward_held<T, N, centred, kThreads, 1>, parts, 0, stream, in);
-      if (shape.columns <= 2 * kThreads * N)
-        return launch(backward_held<T, N, centred, kThreads, 2>, parts, 0, stream, in);
+      if constexpr (!centred)  // the bias's sums would leave registers for only one block per SM
+        if (shape.columns <= 2 * kThreads * N)
+          return launch(backward_held<T, N, centred, kThreads, 2>, parts, 0, stream, in);
     }
     launch(backward_rows<T, N, centred>, parts, in_shared ? bytes : 0, stream, in);
   });
