@@ -183,8 +183,12 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
   // A peak above any 16-bit rate is the 8-bit rate.
   const double sheet = low ? profile.tflops_low : profile.tflops_float;
+  // Others' grouped GEMM is a loop over the experts.
+  out.grouped = request.groupable && (profile.generation == kHopper || profile.generation == kBlackwell);
   const bool float8 =
       low && (config.peak_tflops() ? *config.peak_tflops() > 1.5 * sheet : request.float8 && profile.tflops_float8 > 0);
+  if (request.float8 && request.stack == config::Stack::kOwn)
+    out.origin += "; float8 is not calibrated, and was slower than bfloat16 when measured";
   const double peak = config.peak_tflops().value_or(float8 ? profile.tflops_float8 : sheet);
   out.peak = peak * 1e12;
   const double others = float8 ? sheet / peak : 1;  // efficiency factor for parts that stay in 16 bits
@@ -237,8 +241,9 @@ DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
   const bool own = *hardware.stack == config::Stack::kOwn, apart = !own && expert_ranks > hardware.per_node;
   const auto dispatcher =
       hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
-  return own && dispatcher == config::Dispatcher::kNccl ? own_dispatch_times(expert_ranks > 1)
-                                                        : dispatch_times(dispatcher);
+  return own && dispatcher == config::Dispatcher::kNccl
+             ? own_dispatch_times(expert_ranks > 1, hardware.grouped && expert_ranks == 1)
+             : dispatch_times(dispatcher);
 }
 
 std::string machine_name() {

@@ -78,6 +78,7 @@ struct Hardware {
   std::optional<config::Stack> stack = {};            ///< of a GPU
   std::optional<config::Dispatcher> dispatcher = {};  ///< if the recipe sets it
   double framework = 0;             ///< bytes per rank other than tensors: libraries, contexts, communicators
+  bool grouped = false;             ///< this program multiplies all experts of a rank at once if it has all of them
   std::optional<Rates> rates = {};  ///< from a calibration: measured times of the model's parts
   int threads = 1;                  ///< of a rank
   double share = 1;                 ///< fraction of a rank's threads that have a core
@@ -103,6 +104,7 @@ struct HardwareRequest {
   const Calibration* calibration = nullptr;   ///< used for the CPU
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of the CPU; empty: as fast as float32
   RatesRequest rates = {};  ///< the work to look up measured rates for; without a model, table rates are used
+  bool groupable = false;  ///< experts' weights are of a kind that a GPU's grouped GEMM multiplies (ops::needs_counts)
 };
 /// Combines profile, recipe keys and calibration. Without a profile a plan for GPUs is for those of this machine, or,
 /// if these are none or unknown, for an H100 of unknown memory. Problems: bad-value for an unknown profile or an

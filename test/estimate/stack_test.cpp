@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "arch/counts.h"
+#include "estimate/score_time.h"
 #include "planned.h"
 #include "report/plan_text.h"
 
@@ -176,6 +177,51 @@ TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
         312e12);
   CHECK(hardware_of(planned(usual(kLlama, "strategy: ddp, dp_size: 8", "h100", "fp8: {enabled: false}\n"))).peak ==
         989.4e12);
+}
+
+TEST_CASE("a plan says that this program's float8 is not calibrated", "[plan]") {
+  const auto says = [](const std::string& hardware, const std::string& fp8) {
+    const auto made = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", hardware, fp8));
+    return hardware_of(made).origin.find("; float8 is not calibrated") != std::string::npos;
+  };
+  CHECK(says("h100", "fp8: {enabled: true}\n"));
+  CHECK_FALSE(says("h100", ""));
+  CHECK_FALSE(says("h100, stack: pytorch", "fp8: {enabled: true}\n"));
+}
+
+TEST_CASE("experts cost a time each where they are multiplied one by one", "[plan]") {
+  const auto each = [](const std::string& hardware, const std::string& rest = "", int ranks = 1) {
+    const auto made = planned(recipe(kExperts, "strategy: ddp, dp_size: 8", hardware, rest));
+    return dispatch_of(hardware_of(made), ranks).expert;
+  };
+  for (const char* name : {"h100", "b200"}) CHECK(each(name) == 0);
+  for (const char* name : {"a100-80", "l40s"}) CHECK(each(name) == Approx(120e-6));
+  CHECK(each("h100", "", 8) == Approx(120e-6));
+  CHECK(each("h100", "fp8: {enabled: true}\n") == Approx(120e-6));
+  CHECK(each("h100", "model_parallel: {gradient_accumulation_fusion: true}\n") == Approx(120e-6));
+  CHECK(each("h100", "peft: {target_modules: '*q_proj'}\n") == 0);
+  CHECK(each("h100", "peft: {target_modules: '*mlp.experts'}\n") == Approx(120e-6));
+}
+
+TEST_CASE("only whole sequences on one rank have cuDNN's attention", "[plan]") {
+  const auto time = [](const std::string& more, const std::string& mesh = "dp_size: 8", const std::string& rest = "") {
+    const auto made = planned(recipe(std::string(kLlama) + more, "strategy: fsdp2, " + mesh, "h200", rest));
+    const auto& h = hardware_of(made);
+    const auto seconds = score_time(made.model->spec, 0, 1e12, 2, 4096, made.mesh.sizes().cp, h);
+    return seconds.forward * h.peak * h.attention_efficiency / 1e12;  // 1: at the rate of flash attention
+  };
+  CHECK(time("") < 0.5);
+  CHECK(time("", "dp_size: 4, cp_size: 2") == Approx(1));
+  CHECK(time("", "dp_size: 8", "packed_sequence: {packed_sequence_size: 4096}\n") == Approx(1));
+  const auto window = [&](const std::string& tokens) {
+    std::string model = kLlama;
+    model.replace(model.find("llama"), 5, "mistral");
+    const auto made = planned(recipe(model + ", sliding_window: " + tokens, "strategy: fsdp2, dp_size: 8", "h200"));
+    const auto& h = hardware_of(made);
+    return score_time(made.model->spec, 0, 1e12, 2, 4096, 1, h).forward * h.peak * h.attention_efficiency / 1e12;
+  };
+  CHECK(window("1024") == Approx(1));
+  CHECK(window("4096") < 0.5);
 }
 
 TEST_CASE("overlapped communication takes less time per step but sends as many bytes", "[plan]") {
