@@ -168,9 +168,13 @@ Hardware host(const config::HardwareConfig& config, const HardwareRequest& reque
   return out;
 }
 
+bool is_low(DType type) {
+  return type == DType::kBFloat16 || type == DType::kFloat16;
+}
+
 Hardware device(const DeviceProfile& profile, const config::HardwareConfig& config, const HardwareRequest& request) {
   Hardware out;
-  const bool low = request.compute == DType::kBFloat16 || request.compute == DType::kFloat16;
+  const bool low = is_low(request.compute);
   out.name = profile.name;
   out.memory = profile.memory;
   out.node = profile.node;
@@ -179,16 +183,16 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.per_node = request.per_node.value_or(profile.per_node);
   out.stack = request.stack;
   out.dispatcher = config.dispatcher();
-  const auto rates = stack_rates(request.stack, profile.generation);
-  out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
-  // A peak above any 16-bit rate is the 8-bit rate.
-  const double sheet = low ? profile.tflops_low : profile.tflops_float;
   // Others' grouped GEMM is a loop over the experts.
   out.grouped = request.groupable && (profile.generation == kHopper || profile.generation == kBlackwell);
-  const bool float8 =
-      low && (config.peak_tflops() ? *config.peak_tflops() > 1.5 * sheet : request.float8 && profile.tflops_float8 > 0);
+  const auto rates = stack_rates(request.stack, profile.generation);
+  out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
   if (request.float8 && request.stack == config::Stack::kOwn)
     out.origin += "; float8 is not calibrated, and was slower than bfloat16 when measured";
+  // A peak above any 16-bit rate is the 8-bit rate.
+  const double sheet = low ? profile.tflops_low : profile.tflops_float;
+  const bool float8 =
+      low && (config.peak_tflops() ? *config.peak_tflops() > 1.5 * sheet : request.float8 && profile.tflops_float8 > 0);
   const double peak = config.peak_tflops().value_or(float8 ? profile.tflops_float8 : sheet);
   out.peak = peak * 1e12;
   const double others = float8 ? sheet / peak : 1;  // efficiency factor for parts that stay in 16 bits
@@ -269,7 +273,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   }
   if (found != nullptr && request.cuda) {
     out = device(*found, config, request);
-    out.peak_known = true;
+    out.peak_known = is_low(request.compute);  // float32 does not run at the data sheet's rate, which is of TF32
     if (!profile)
       out.origin = fmt::format("the GPU of this machine, {}{}; {}", request.gpu,
                                request.world_size > out.per_node ? ", taken for that of all hosts" : "", out.origin);
@@ -291,7 +295,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
           .hint("a number with a unit, for example 80GiB");
   }
   if (config.peak_tflops()) {
-    out.peak_known = true;
+    out.peak_known = out.peak_given = true;
     if (found == nullptr || !request.cuda) out.peak = *config.peak_tflops() * 1e12;
   }
   return out;

@@ -325,6 +325,21 @@ TEST_CASE("MFU has a denominator where the recipe or a known GPU gives it", "[pl
   CHECK(known("cuda", "h200") == 989.4e12);
   CHECK(known("cuda", "null") == 0);
   CHECK(known("cuda", "null, peak_tflops: 100") == 100e12);
+  // Float32 does not run in TF32; autocast makes 16 bits of it.
+  const auto float32 = [](const std::string& hardware, const std::string& mesh = "") {
+    auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2" + mesh, hardware);
+    text.replace(text.find("torch_dtype: bfloat16"), 21, "torch_dtype: float32 ");
+    return planned(text);
+  };
+  CHECK_FALSE(hardware_of(float32("h200")).peak_known);
+  CHECK(hardware_of(float32("h200, peak_tflops: 60")).peak_known);
+  const auto half = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 2", "h200"));
+  CHECK(hardware_of(half).tells_mfu(false));
+  CHECK_FALSE(hardware_of(half).tells_mfu(true));
+  CHECK(hardware_of(float32("h200, peak_tflops: 60")).tells_mfu(true));
+  const auto cast = float32("h200", ", autocast_dtype: bfloat16");
+  CHECK(hardware_of(cast).peak_known);
+  CHECK(hardware_of(cast).peak == 989.4e12);
   CHECK(known("cpu", "null") == 0);
   CHECK(known("cpu", "null, peak_tflops: 2") == 2e12);
   CHECK(known("cpu", "h200, peak_tflops: 2") == 2e12);  // the profile has no effect on a CPU
