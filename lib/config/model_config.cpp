@@ -45,6 +45,8 @@ constexpr std::array kHfKeys = {
     std::string_view("eos_token_id"),
     std::string_view("pad_token_id"),
     std::string_view("num_nextn_predict_layers"),
+    std::string_view("mtp_num_hidden_layers"),
+    std::string_view("num_mtp_modules"),
     std::string_view("first_k_dense_replace"),
     std::string_view("n_embd"),
     std::string_view("n_head"),
@@ -77,6 +79,24 @@ std::string model_type_of(std::string_view target) {
 bool reads_folder(std::string_view target) {
   constexpr std::string_view kMethod = ".from_pretrained";
   return target.ends_with(kMethod) && !model_type_of(target.substr(0, target.size() - kMethod.size())).empty();
+}
+
+/// The keys that a text_config sets. With a model-specific configuration class it may have any key, otherwise those of
+/// TextConfig.
+Value read_decoder(Reader& reader, const Node& node, const std::string& path, bool any_model) {
+  Node named = node, others = node;
+  const auto is_named = [&](const Node::Entry& entry) {
+    const auto& fields = type_of<TextConfig>().fields();
+    return any_model || node.kind != Node::Kind::kMap ||
+           std::ranges::any_of(fields, [&](const FieldInfo& field) { return field.key == entry.key; });
+  };
+  std::erase_if(named.entries, [&](const auto& entry) { return !is_named(entry); });
+  std::erase_if(others.entries, is_named);
+  TextConfig text;
+  reader.read(named, path, text);
+  auto out = text.overrides();
+  for (const auto& entry : others.entries) out.set(entry.key, to_value(entry.value));
+  return out;
 }
 
 void read_source(Reader& reader, const Node& node, const std::string& path, void* out) {
@@ -113,9 +133,8 @@ void read_source(Reader& reader, const Node& node, const std::string& path, void
       continue;  // where to look for the files, and attention kernels, which are chosen by device
     const auto key = join_path(path, entry.key);
     if (entry.key == "text_config") {
-      TextConfig text;
-      reader.read(entry.value, key, text);
-      if (!text.overrides->is_null()) source.overrides.set(entry.key, text.overrides());
+      auto decoder = read_decoder(reader, entry.value, key, any_model);
+      if (!decoder.is_null()) source.overrides.set(entry.key, std::move(decoder));
     } else if (entry.key == "use_cache") {
       reader.note_ignored(key, kOwnCache, entry.where);
     } else if (is_hf_config_key(entry.key) || entry.key == "torch_dtype" || entry.key == "dtype" || !any_model) {

@@ -121,8 +121,6 @@ struct TextConfig {
   using IsSection = void;
   Field<bool> use_cache{"use_cache", true, "Keep keys and values.", Ignored{kOwnCache}};
   Field<bool> output_hidden_states{"output_hidden_states", false, "Return hidden states.", Ignored{kOnlyLogits}};
-  Field<Value> mtp_layers{"num_nextn_predict_layers|mtp_num_hidden_layers|num_mtp_modules", nullptr,
-                          "Layers of multi-token prediction.", Ignored{kNoMtp}};
   Field<Value> mtp_expert_hf_layout{"mtp_expert_hf_layout", nullptr,
                                     "How experts of multi-token prediction are stored.", Ignored{kNoMtp}};
   Field<Value> cp_full_attn_backend{"cp_full_attn_backend", nullptr, "Kernel of full attention.", Ignored{kOwnKernels}};

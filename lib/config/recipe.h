@@ -118,7 +118,7 @@ struct Recipe {
                      Ignored{"metrics are written as JSON lines and TensorBoard events; nothing is uploaded"}};
   Field<Value> prewarm{"prewarm", nullptr, "Warm-up of kernels.", Ignored{"kernels need no warm-up"}};
   Field<Value> mfu{"mfu", nullptr, "MFU.",
-                   Ignored{"MFU is logged where the peak is known: of a GPU, or by hardware.peak_tflops"}};
+                   Ignored{"MFU is logged where the peak is known: of a GPU in 16 bits, or by hardware.peak_tflops"}};
   Field<Value> skypilot{"skypilot", nullptr, "SkyPilot launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> nemo_run{"nemo_run", nullptr, "NeMo-Run launcher.", Ignored{"jobs are started with mpirun or Slurm"}};
   Field<Value> moe_metrics{"moe_metrics", nullptr, "Expert-load metrics.", Ignored{"expert load is not logged"}};

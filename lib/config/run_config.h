@@ -164,7 +164,7 @@ struct HardwareConfig {
   Field<std::optional<std::string>> profile{
       "profile", std::nullopt,
       "Device that estimates assume: h100, h200, gh200, a100-80, b200, gb200, mi300x, l40s, cpu and others "
-      "(docs/estimates.md)."};
+      "(docs/estimates.md); null: this machine's GPU, if its driver names one of these."};
   Field<std::optional<std::string>> memory{"memory", std::nullopt, "Device memory per rank, for example 80GiB."};
   Field<std::optional<double>> peak_tflops{"peak_tflops", std::nullopt,
                                            "Peak rate of a device in TFLOP/s, for MFU and estimates.", positive};

@@ -41,7 +41,7 @@ Parts parts_of(const CoarseRequest& r) {
   const double scores = tokens * arch::layer_score_flops_per_token(spec, layer, r.sequence) / r.sizes.tp;
   const double moved = r.hardware.measured() ? 0 : r.hardware.moved * all / r.hardware.memory_bandwidth;
   const auto seconds = [&](double work, double efficiency) { return work / (r.hardware.peak * efficiency); };
-  const auto attention = score_time(spec, layer, scores, bytes, r.hardware);
+  const auto attention = score_time(spec, layer, scores, bytes, r.sequence, r.sizes.cp, r.hardware);
   double overhead = r.hardware.layer_overhead;
   const auto dispatch = dispatch_of(r.hardware, r.sizes.ep);
   if (spec.moe) overhead += dispatch.seconds(static_cast<double>(spec.moe->experts) / r.sizes.ep, tokens / r.sizes.tp);

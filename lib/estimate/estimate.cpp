@@ -239,6 +239,16 @@ void write_time(JsonWriter& json, const Estimate& estimate, int world) {
   json.end_object();
 }
 
+/// As ops::needs_counts judges the weights, except for widths and addresses.
+bool has_groupable_experts(const plan::TrainingPlan& plan) {
+  const auto& precision = plan.execution.precision;
+  const bool adapted = plan.adapters && std::ranges::any_of(plan.adapters->all, [](const auto& each) {
+                         return each.is_expert() && !each.adapts.empty();
+                       });
+  return plan.types.compute == DType::kBFloat16 && !precision.autocast && !precision.float8 &&
+         !precision.fused_accumulation && !adapted;
+}
+
 }  // namespace
 
 Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& recipe, const MachineRequest& request,
@@ -249,18 +259,23 @@ Hardware plan_hardware(const plan::TrainingPlan& plan, const config::Recipe& rec
              .layout = &plan.model->layout,
              .microbatch = plan.batch.microbatch,
              .sequence = plan.batch.planned_length() / plan.mesh.sizes().cp};
-  auto out = choose_hardware(recipe.hardware(),
-                             {.cuda = plan.cuda,
-                              .compute = plan.types.compute,
-                              .world_size = plan.mesh.world_size(),
-                              .per_node = request.ranks_per_node,
-                              .gpu = request.gpu,
-                              .stack = plan.stack,
-                              .float8 = plan.execution.precision.float8 && !plan.execution.precision.float8->emulate,
-                              .calibration = request.calibration,
-                              .bfloat16 = request.bfloat16,
-                              .rates = rates},
-                             problems);
+  const auto& precision = plan.execution.precision;
+  auto out =
+      choose_hardware(recipe.hardware(),
+                      {.cuda = plan.cuda,
+                       .compute = plan.cuda ? precision.autocast.value_or(plan.types.compute) : plan.types.compute,
+                       .world_size = plan.mesh.world_size(),
+                       .per_node = request.ranks_per_node,
+                       .gpu = request.gpu,
+                       .stack = plan.stack,
+                       .float8 = precision.float8 && !precision.float8->emulate,
+                       .groupable = has_groupable_experts(plan),
+                       .calibration = request.calibration,
+                       .bfloat16 = request.bfloat16,
+                       .rates = rates},
+                      problems);
+  // Documents in one row are told apart by LibTorch's flash attention, not cuDNN's.
+  if (recipe.packed_sequence->packed_sequence_size() > 0) out.exponential = 0;
   // Other stacks with FSDP2 (NeMo AutoModel) dispatch tokens through DeepEP if experts are distributed.
   const bool fsdp = std::holds_alternative<config::FSDP2Config>(recipe.distributed->strategy());
   if (fsdp && out.stack && *out.stack != config::Stack::kOwn && !out.dispatcher && plan.mesh.sizes().ep > 1)

@@ -168,9 +168,13 @@ Hardware host(const config::HardwareConfig& config, const HardwareRequest& reque
   return out;
 }
 
+bool is_low(DType type) {
+  return type == DType::kBFloat16 || type == DType::kFloat16;
+}
+
 Hardware device(const DeviceProfile& profile, const config::HardwareConfig& config, const HardwareRequest& request) {
   Hardware out;
-  const bool low = request.compute == DType::kBFloat16 || request.compute == DType::kFloat16;
+  const bool low = is_low(request.compute);
   out.name = profile.name;
   out.memory = profile.memory;
   out.node = profile.node;
@@ -179,8 +183,12 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.per_node = request.per_node.value_or(profile.per_node);
   out.stack = request.stack;
   out.dispatcher = config.dispatcher();
+  // Others' grouped GEMM is a loop over the experts.
+  out.grouped = request.groupable && (profile.generation == kHopper || profile.generation == kBlackwell);
   const auto rates = stack_rates(request.stack, profile.generation);
   out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
+  if (request.float8 && request.stack == config::Stack::kOwn)
+    out.origin += "; float8 is not calibrated, and was slower than bfloat16 when measured";
   // A peak above any 16-bit rate is the 8-bit rate.
   const double sheet = low ? profile.tflops_low : profile.tflops_float;
   const bool float8 =
@@ -237,8 +245,9 @@ DispatchTimes dispatch_of(const Hardware& hardware, int expert_ranks) {
   const bool own = *hardware.stack == config::Stack::kOwn, apart = !own && expert_ranks > hardware.per_node;
   const auto dispatcher =
       hardware.dispatcher.value_or(apart ? config::Dispatcher::kDeduplicated : config::Dispatcher::kNccl);
-  return own && dispatcher == config::Dispatcher::kNccl ? own_dispatch_times(expert_ranks > 1)
-                                                        : dispatch_times(dispatcher);
+  return own && dispatcher == config::Dispatcher::kNccl
+             ? own_dispatch_times(expert_ranks > 1, hardware.grouped && expert_ranks == 1)
+             : dispatch_times(dispatcher);
 }
 
 std::string machine_name() {
@@ -264,7 +273,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
   }
   if (found != nullptr && request.cuda) {
     out = device(*found, config, request);
-    out.peak_known = true;
+    out.peak_known = is_low(request.compute);  // float32 does not run at the data sheet's rate, which is of TF32
     if (!profile)
       out.origin = fmt::format("the GPU of this machine, {}{}; {}", request.gpu,
                                request.world_size > out.per_node ? ", taken for that of all hosts" : "", out.origin);
@@ -286,7 +295,7 @@ Hardware choose_hardware(const config::HardwareConfig& config, const HardwareReq
           .hint("a number with a unit, for example 80GiB");
   }
   if (config.peak_tflops()) {
-    out.peak_known = true;
+    out.peak_known = out.peak_given = true;
     if (found == nullptr || !request.cuda) out.peak = *config.peak_tflops() * 1e12;
   }
   return out;

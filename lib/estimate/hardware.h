@@ -57,7 +57,8 @@ struct Hardware {
   std::string origin = {};            ///< source of the rates, for display
   std::optional<double> memory = {};  ///< bytes per rank; empty if unknown
   double peak = 0;                    ///< FLOP/s per rank in the compute dtype, the denominator of MFU
-  bool peak_known = false;            ///< the recipe or the data sheet of a known GPU gives it
+  bool peak_known = false;            ///< the recipe or, for 16-bit types, the data sheet of a known GPU gives it
+  bool peak_given = false;            ///< the recipe gives it, for a rank
   /// Fractions of the peak reached by the layers' GEMMs in the forward and backward pass, and by the head's.
   double forward_efficiency = 0.5;
   double backward_efficiency = 0.5;
@@ -77,11 +78,14 @@ struct Hardware {
   double exponential = 0;
   std::optional<config::Stack> stack = {};            ///< of a GPU
   std::optional<config::Dispatcher> dispatcher = {};  ///< if the recipe sets it
+  bool grouped = false;             ///< this program multiplies all experts of a rank at once if it has all of them
   double framework = 0;             ///< bytes per rank other than tensors: libraries, contexts, communicators
   std::optional<Rates> rates = {};  ///< from a calibration: measured times of the model's parts
   int threads = 1;                  ///< of a rank
   double share = 1;                 ///< fraction of a rank's threads that have a core
   bool measured() const { return rates.has_value(); }
+  /// Whether a run can tell its MFU. A rank that shares its GPU has only a part of the data sheet's peak.
+  bool tells_mfu(bool shares_gpu) const { return peak_given || (peak_known && !shares_gpu); }
 };
 
 /// Times of dispatching tokens to experts that are distributed over `expert_ranks` ranks.
@@ -100,6 +104,7 @@ struct HardwareRequest {
   std::string_view gpu = {};                  ///< this machine's, as nvidia_gpu() names it
   config::Stack stack = config::Stack::kOwn;  ///< of a GPU
   bool float8 = false;                        ///< the layers' GEMMs run in float8
+  bool groupable = false;  ///< experts' weights are of a kind that a GPU's grouped GEMM multiplies (ops::needs_counts)
   const Calibration* calibration = nullptr;   ///< used for the CPU
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of the CPU; empty: as fast as float32
   RatesRequest rates = {};  ///< the work to look up measured rates for; without a model, table rates are used

@@ -47,7 +47,9 @@ double modules_seconds(const plan::TrainingPlan& plan, const Hardware& hardware,
   double out = 0;
   if (m.core_attention) {
     const double flops = tokens * arch::layer_score_flops_per_token(spec, layer, plan.batch.planned_length());
-    out += score_time(spec, layer, flops / widths.heads, size_of(plan.types.compute), hardware).forward;
+    out += score_time(spec, layer, flops / widths.heads, size_of(plan.types.compute), plan.batch.planned_length(),
+                      plan.mesh.sizes().cp, hardware)
+               .forward;
   }
   if (m.latent_up && spec.latent) {
     const auto& latent = *spec.latent;

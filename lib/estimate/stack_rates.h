@@ -45,8 +45,9 @@ struct DispatchTimes {
   double seconds(double experts, double tokens) const { return pass + expert * experts + token * tokens; }
 };
 DispatchTimes dispatch_times(config::Dispatcher dispatcher);
-/// This program's: grouped kernels for any number of experts, and no host that waits if all experts are on one rank.
-DispatchTimes own_dispatch_times(bool experts_apart);
+/// This program's. `grouped`: one kernel multiplies all experts of a rank, otherwise each takes the time that it takes
+/// with NCCL in other programs, since it was not measured here. If all experts are on one rank, no token is sent.
+DispatchTimes own_dispatch_times(bool experts_apart, bool grouped);
 std::string_view name_of(config::Stack stack);
 
 }  // namespace automodel::estimate

@@ -200,7 +200,7 @@ class Timing {
       sums = kernels.expert_sum * plan_.shares.layer(layer).expert / (sizes_.ep * plan_.expert_tensor) /
              hardware_.memory_bandwidth;
     }
-    const auto attention = score_time(spec, layer, scores, compute_, hardware_);
+    const auto attention = score_time(spec, layer, scores, compute_, sequence_, sizes_.cp, hardware_);
     const auto pass = [&](double efficiency) {
       const double of_experts = hardware_.expert_efficiency > 0 ? hardware_.expert_efficiency : efficiency;
       return pass_seconds(products - expert, efficiency, moved) + pass_seconds((1 + padding) * expert, of_experts, 0);

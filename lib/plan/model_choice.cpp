@@ -89,16 +89,20 @@ void check_places(const std::string& text, const config::Value& overrides, const
                                                         "torch_dtype", "dtype"};
   const bool nested = arch::nests_text(text);
   Diagnostics ignored;
-  const bool flat = !nested && config::to_value(config::parse_yaml(text, "", ignored)).find("vision_config") == nullptr;
+  const auto file = config::to_value(config::parse_yaml(text, "", ignored));
+  const bool flat = !nested && file.find("vision_config") == nullptr;
+  const auto* decoder = file.find("text_config");
+  const auto keys = config::hf_config_keys();
   for (const auto& [key, item] : *overrides.map()) {
     const auto path = section + "." + key;
     if (key == "text_config" && flat && item.map() != nullptr)
       report.refuse("unknown-key", path)
           .says("'{}' has no text_config: it is a language model", name)
           .hint("write its keys under {}", section);
-    if (nested && key != "text_config" && std::ranges::find(kOfWhole, key) == kOfWhole.end())
+    const bool of_decoder = nested && (std::ranges::find(keys, key) != keys.end() || decoder->find(key) != nullptr);
+    if (of_decoder && std::ranges::find(kOfWhole, key) == kOfWhole.end())
       report.refuse("unknown-key", path)
-          .says("'{}' has {} in its text_config", name, key)
+          .says("the decoder of '{}' is described by its text_config", name)
           .hint("write {}.text_config.{}", section, key);
   }
 }

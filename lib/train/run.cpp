@@ -26,6 +26,7 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/format/folder_claim.h"
 #include "checkpoint/format/root_folder.h"
+#include "comm/nccl/nccl.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "data/tokenizer.h"
@@ -97,6 +98,7 @@ class Run {
     for (const auto& event : start_->events) reports_->event(event);
     estimate_->end_phase(estimate::Phase::kInitialization);
     meet_ranks();
+    shares_gpu_ = world_.device().is_cuda() && comm::shared_gpu(world_.control(), world_.device().index());
     const auto code = loop(first);
     compare_with_plan();
     close_report(code);
@@ -471,7 +473,7 @@ class Run {
     out.accuracy = result.accuracy;
     out.ce_loss = result.ce_loss;
     out.kd_loss = result.kd_loss;
-    if (const auto& made = setup_->plan.estimate; made && made->hardware.peak_known)
+    if (const auto& made = setup_->plan.estimate; made && made->hardware.tells_mfu(shares_gpu_))
       out.mfu = made->time.flops / seconds / (made->hardware.peak * world_.size());
     reports_->step(out);
   }
@@ -522,6 +524,7 @@ class Run {
   std::optional<SlowRanks> slow_ranks_;           ///< on rank 0
   std::unique_ptr<Reports> reports_;
   std::unique_ptr<RunEstimate> estimate_;
+  bool shares_gpu_ = false;  ///< some ranks compute on the same GPU, each with a part of its peak
   std::unique_ptr<RunTrace> trace_;
   Closing closing_;
 };

@@ -127,11 +127,11 @@ TEST_CASE("keys of a text_config act, have no effect that is said, or are refuse
       "output_hidden_states: true, mtp_num_hidden_layers: 1, cp_full_attn_backend: ffpa");
   REQUIRE(loaded.problems.empty());
   const auto& text = *loaded.recipe.model()->text_config();
-  CHECK(to_json(text.overrides()) == R"({"num_hidden_layers":2,"rope_parameters":{"rope_theta":5.0}})");
+  CHECK(to_json(text.overrides()) ==
+        R"({"num_hidden_layers":2,"rope_parameters":{"rope_theta":5.0},"mtp_num_hidden_layers":1})");
   std::vector<std::string> ignored;
   for (const auto& each : loaded.ignored) ignored.push_back(each.key);
   CHECK(ignored == std::vector<std::string>{"model.text_config.use_cache", "model.text_config.output_hidden_states",
-                                            "model.text_config.num_nextn_predict_layers",
                                             "model.text_config.cp_full_attn_backend"});
   const auto again = read(to_json(to_dict(loaded.recipe)));
   CHECK(again.problems.empty());
@@ -151,6 +151,14 @@ TEST_CASE("keys of a text_config act, have no effect that is said, or are refuse
   CHECK(nested.ignored[0].key == "model.config.use_cache");
   CHECK(nested.ignored[1].key == "model.config.text_config.use_cache");
   CHECK(inside("text_config: {hiden_size: 8}").problems[0].key == "model.config.text_config.hiden_size");
+  const auto specific = read(
+      "model: {config: {_target_: transformers.Qwen3VLConfig.from_pretrained, pretrained_model_name_or_path: a,\n"
+      "  vision_config: {depth: 3}, text_config: {use_cache: false, hidden_size: 8, any_key: 1}}}\n");
+  REQUIRE(specific.problems.empty());
+  CHECK(to_json(specific.recipe.model()->config()->overrides) ==
+        R"({"vision_config":{"depth":3},"text_config":{"hidden_size":8,"any_key":1}})");
+  REQUIRE(specific.ignored.size() == 1);
+  CHECK(specific.ignored[0].key == "model.config.text_config.use_cache");
   CHECK(read("model: {pretrained_model_name_or_path: a, hidden_sise: 3}\n").problems[0].help ==
         "did you mean 'hidden_size'?");
 }

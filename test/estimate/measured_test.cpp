@@ -50,7 +50,7 @@ TEST_CASE("attention on a GPU is estimated by its GEMMs and the exponentials bet
     const auto plan = planned(row);
     const auto& spec = plan.model->spec;
     const double flops = 4096 * arch::layer_score_flops_per_token(spec, 0, 4096);
-    const auto time = score_time(spec, 0, flops, 2, plan.estimate->hardware);
+    const auto time = score_time(spec, 0, flops, 2, 4096, 1, plan.estimate->hardware);
     INFO(row.at("recipe") << ": " << time.forward * 1e6 << " and " << time.backward * 1e6 << " us");
     // The GPU's clock follows the power that the kernels around it draw: a fifth apart between recipes.
     CHECK(error(time.forward * 1e6, row.at("attention_us")[0]) < 0.2);

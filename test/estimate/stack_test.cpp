@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "arch/counts.h"
+#include "estimate/score_time.h"
 #include "planned.h"
 #include "report/plan_text.h"
 
@@ -178,6 +179,51 @@ TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
         989.4e12);
 }
 
+TEST_CASE("a plan says that this program's float8 is not calibrated", "[plan]") {
+  const auto says = [](const std::string& hardware, const std::string& fp8) {
+    const auto made = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", hardware, fp8));
+    return hardware_of(made).origin.find("; float8 is not calibrated") != std::string::npos;
+  };
+  CHECK(says("h100", "fp8: {enabled: true}\n"));
+  CHECK_FALSE(says("h100", ""));
+  CHECK_FALSE(says("h100, stack: pytorch", "fp8: {enabled: true}\n"));
+}
+
+TEST_CASE("experts cost a time each where they are multiplied one by one", "[plan]") {
+  const auto each = [](const std::string& hardware, const std::string& rest = "", int ranks = 1) {
+    const auto made = planned(recipe(kExperts, "strategy: ddp, dp_size: 8", hardware, rest));
+    return dispatch_of(hardware_of(made), ranks).expert;
+  };
+  for (const char* name : {"h100", "b200"}) CHECK(each(name) == 0);
+  for (const char* name : {"a100-80", "l40s"}) CHECK(each(name) == Approx(120e-6));
+  CHECK(each("h100", "", 8) == Approx(120e-6));
+  CHECK(each("h100", "fp8: {enabled: true}\n") == Approx(120e-6));
+  CHECK(each("h100", "model_parallel: {gradient_accumulation_fusion: true}\n") == Approx(120e-6));
+  CHECK(each("h100", "peft: {target_modules: '*q_proj'}\n") == 0);
+  CHECK(each("h100", "peft: {target_modules: '*mlp.experts'}\n") == Approx(120e-6));
+}
+
+TEST_CASE("only whole sequences on one rank have cuDNN's attention", "[plan]") {
+  const auto time = [](const std::string& more, const std::string& mesh = "dp_size: 8", const std::string& rest = "") {
+    const auto made = planned(recipe(std::string(kLlama) + more, "strategy: fsdp2, " + mesh, "h200", rest));
+    const auto& h = hardware_of(made);
+    const auto seconds = score_time(made.model->spec, 0, 1e12, 2, 4096, made.mesh.sizes().cp, h);
+    return seconds.forward * h.peak * h.attention_efficiency / 1e12;  // 1: at the rate of flash attention
+  };
+  CHECK(time("") < 0.5);
+  CHECK(time("", "dp_size: 4, cp_size: 2") == Approx(1));
+  CHECK(time("", "dp_size: 8", "packed_sequence: {packed_sequence_size: 4096}\n") == Approx(1));
+  const auto window = [&](const std::string& tokens) {
+    std::string model = kLlama;
+    model.replace(model.find("llama"), 5, "mistral");
+    const auto made = planned(recipe(model + ", sliding_window: " + tokens, "strategy: fsdp2, dp_size: 8", "h200"));
+    const auto& h = hardware_of(made);
+    return score_time(made.model->spec, 0, 1e12, 2, 4096, 1, h).forward * h.peak * h.attention_efficiency / 1e12;
+  };
+  CHECK(window("1024") == Approx(1));
+  CHECK(window("4096") < 0.5);
+}
+
 TEST_CASE("overlapped communication takes less time per step but sends as many bytes", "[plan]") {
   const auto tensor = [](const std::string& switches) {
     return planned(usual(kLlama, "strategy: megatron_fsdp, dp_size: 1, tp_size: 8", "h100",
@@ -279,6 +325,21 @@ TEST_CASE("MFU has a denominator where the recipe or a known GPU gives it", "[pl
   CHECK(known("cuda", "h200") == 989.4e12);
   CHECK(known("cuda", "null") == 0);
   CHECK(known("cuda", "null, peak_tflops: 100") == 100e12);
+  // Float32 does not run in TF32; autocast makes 16 bits of it.
+  const auto float32 = [](const std::string& hardware, const std::string& mesh = "") {
+    auto text = recipe(kLlama, "strategy: fsdp2, dp_size: 2" + mesh, hardware);
+    text.replace(text.find("torch_dtype: bfloat16"), 21, "torch_dtype: float32 ");
+    return planned(text);
+  };
+  CHECK_FALSE(hardware_of(float32("h200")).peak_known);
+  CHECK(hardware_of(float32("h200, peak_tflops: 60")).peak_known);
+  const auto half = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 2", "h200"));
+  CHECK(hardware_of(half).tells_mfu(false));
+  CHECK_FALSE(hardware_of(half).tells_mfu(true));
+  CHECK(hardware_of(float32("h200, peak_tflops: 60")).tells_mfu(true));
+  const auto cast = float32("h200", ", autocast_dtype: bfloat16");
+  CHECK(hardware_of(cast).peak_known);
+  CHECK(hardware_of(cast).peak == 989.4e12);
   CHECK(known("cpu", "null") == 0);
   CHECK(known("cpu", "null, peak_tflops: 2") == 2e12);
   CHECK(known("cpu", "h200, peak_tflops: 2") == 2e12);  // the profile has no effect on a CPU

@@ -232,6 +232,46 @@ TEST_CASE("text_config replaces keys of the decoder where they are", "[plan]") {
   CHECK(one(model("nested", "num_hidden_layers: 2")) ==
         "model.num_hidden_layers: write model.text_config.num_hidden_layers");
   CHECK(model("flat", "num_hidden_layers: 2").plan->model->spec.layers == 2);
+  // A model's own configuration class may set what is not its decoder's.
+  const auto specific = [&](const std::string& keys) {
+    return planned(
+        fmt::format("model: {{config: {{_target_: transformers.Qwen3VLConfig.from_pretrained, "
+                    "pretrained_model_name_or_path: {}, {}}}}}\n",
+                    (folder.path() / "nested").native(), keys));
+  };
+  const auto made = specific("image_token_id: 7, text_config: {num_hidden_layers: 2, own_key: 1}");
+  INFO(to_text(made.problems));
+  REQUIRE(made.plan);
+  CHECK(made.plan->model->spec.layers == 2);
+  CHECK(made.plan->model->config_text.find(R"("image_token_id": 7)") != std::string::npos);
+  CHECK(one(specific("num_attention_heads: 2")) ==
+        "model.config.num_attention_heads: write model.config.text_config.num_attention_heads");
+  folder.write("nested/config.json", R"({"model_type": "qwen3_vl", )" + vision +
+                                         R"(, "text_config": {"model_type": "qwen3_vl_text", "own_key": 1, )" + sizes +
+                                         "}}");
+  CHECK(one(specific("own_key: 2")) == "model.config.own_key: write model.config.text_config.own_key");
+}
+
+TEST_CASE("layers of multi-token prediction are set like other keys of the decoder", "[plan]") {
+  test::TemporaryFolder folder;
+  const std::string decoder =
+      R"("model_type": "glm4_moe", "hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64, )"
+      R"("num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, )"
+      R"("n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, )"
+      R"("max_position_embeddings": 64)";
+  folder.write("flat/config.json", "{" + decoder + "}");
+  folder.write("nested/config.json",
+               R"({"model_type": "some_vl", "vision_config": {"depth": 2}, "text_config": {)" + decoder + "}}");
+  const auto layers = [&](const std::string& name, const std::string& keys) {
+    const auto result = planned(
+        fmt::format("model: {{pretrained_model_name_or_path: {}, {}}}\n", (folder.path() / name).native(), keys));
+    INFO(to_text(result.problems));
+    REQUIRE(result.plan);
+    CHECK(result.plan->ignored.empty());
+    return result.plan->model->spec.mtp_layers;
+  };
+  CHECK(layers("flat", "num_nextn_predict_layers: 2") == 2);
+  CHECK(layers("nested", "text_config: {num_nextn_predict_layers: 2}") == 2);
 }
 
 TEST_CASE("adapters on modules with unknown names are planned with a warning", "[plan]") {
