@@ -144,6 +144,37 @@ void groups(const char* shape, std::int64_t experts, std::int64_t elements) {
   for (void* each : {product, gradient, static_cast<void*>(end)}) cudaFree(each);
 }
 
+void quantized(const char* shape, std::int64_t elements) {
+  constexpr std::int64_t kBlock = 64;
+  cuda::Quantized in{};
+  in.elements = in.period = elements;
+  in.block = kBlock;
+  in.bits = 4;
+  in.aligned = true;
+  in.scales_at = elements / 2;
+  in.ranges.count = 1;
+  in.ranges.begin[1] = elements;
+  void* bytes = memory(static_cast<std::size_t>(elements / 2 + elements / kBlock * 4));
+  void* out = memory(static_cast<std::size_t>(elements) * 2);
+  in.bytes = static_cast<const std::uint8_t*>(bytes);
+  report("dequantize", shape, 2.5 * elements + 4.0 * elements / kBlock,
+         [&] { cuda::dequantize(Element::kBFloat16, in, out, nullptr); });
+  for (void* each : {bytes, out}) cudaFree(each);
+}
+
+void float8(const char* shape, std::int64_t rows, std::int64_t columns) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  void *x = memory(2 * count), *out = memory(count), *partial = memory(1 << 24), *factors = memory(1 << 20);
+  for (const bool transposed : {false, true})
+    report(transposed ? "float8, transp." : "float8", shape, 5.0 * rows * columns, [&] {
+      cuda::float8_cast(Element::kBFloat16,
+                        {x, rows, columns, ScaleOf::kMatrix, false, false, transposed, static_cast<float*>(partial),
+                         static_cast<float*>(factors), static_cast<std::uint8_t*>(out)},
+                        nullptr);
+    });
+  for (void* each : {x, out, partial, factors}) cudaFree(each);
+}
+
 void routing(const char* shape, std::int64_t tokens, std::int64_t experts, std::int64_t k) {
   std::vector<float> scores(static_cast<std::size_t>(tokens * experts));
   for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<float>((i * 2654435761U) % 1000003U);
@@ -195,6 +226,8 @@ int main(int argc, char** argv) {
   optimizer("256 M weights", std::int64_t{1} << 28);
   groups("128 experts, 2048 x 1536", 128, 2048 * 1536);
   routing("128 experts, 8 each", tokens, 128, 8);
+  quantized("nf4, 4096 x 14336", std::int64_t{4096} * 14336);
+  float8("8192 columns", tokens, 8192);
   cuda::started(cudaDeviceSynchronize());
   return 0;
 }
