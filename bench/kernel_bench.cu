@@ -25,7 +25,7 @@ void cuda::started(int code) {
 
 namespace {
 
-/// Device memory filled with small values of any type, kept until the end.
+/// Device memory filled with zeros.
 void* memory(std::size_t bytes) {
   void* out = nullptr;
   cuda::started(cudaMalloc(&out, bytes));

@@ -20,7 +20,7 @@ FAULTS = [
     ("device.h", "norm", "*RMSNorm*", "int apart = kLanes / 2", "int apart = kLanes / 4"),
     ("device.h", "norm", "*RMSNorm*", "total += part[warp]", "total += part[0]"),
     ("device.h", "norm", "*RMSNorm*", "bool wide = columns % kWide == 0;", "bool wide = true;"),
-    ("device.h", "gate", "*unaligned rows*", "% 16 == 0;", "% 16 >= 0;"),
+    ("device.h", "gate", "*unaligned rows*", "% bytes == 0;", "% bytes >= 0;"),
     ("norm.cu", "norm", "*RMSNorm*", "in = sum + start;", "in = x + start;"),
     ("norm.cu", "norm", "*RMSNorm*", "  if (row >= rows) return;\n", ""),
     ("norm.cu", "norm", "*RMSNorm*", "(kThreads / team) + threadIdx.x / team", "(kThreads / team)"),

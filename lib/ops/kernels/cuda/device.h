@@ -125,13 +125,17 @@ void for_element(Element element, const Run& run) {
   }
 }
 
+inline bool begins_at_multiple(const void* pointer, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
+
 /// Calls run(N) with N elements of T, as a constant: 16 bytes' worth if rows of `columns` elements and all pointers
 /// allow packs of that size, else 1.
 template <class T, class Run>
 void for_width(std::int64_t columns, std::initializer_list<const void*> pointers, const Run& run) {
   constexpr int kWide = 16 / sizeof(T);
   bool wide = columns % kWide == 0;
-  for (const void* each : pointers) wide = wide && reinterpret_cast<std::uintptr_t>(each) % 16 == 0;
+  for (const void* each : pointers) wide = wide && begins_at_multiple(each, 16);
   if (wide)
     run(std::integral_constant<int, kWide>());
   else

@@ -1,7 +1,5 @@
 // Matrices rounded to 8-bit types with dynamic scales, in two passes over the matrix: the largest magnitudes, and the
 // cast, which writes rows or, for operands that the GEMM reads by columns, the transposed matrix.
-#include <algorithm>
-
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {

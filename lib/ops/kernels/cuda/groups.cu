@@ -35,11 +35,8 @@ void add_groups(Element element, const GroupGradients& in, Stream stream) {
   for_element(element, [&](auto* tag) {
     using G = std::remove_pointer_t<decltype(tag)>;
     constexpr int kWide = 8;  // bfloat16 in 16 bytes; the gradient's pack of float is then 32
-    const auto aligned = [](const void* pointer, std::size_t bytes) {
-      return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
-    };
     const bool wide = in.count % kWide == 0 && in.product_distance % kWide == 0 && in.gradient_distance % kWide == 0 &&
-                      aligned(in.product, 16) && aligned(in.gradient, kWide * sizeof(G));
+                      begins_at_multiple(in.product, 16) && begins_at_multiple(in.gradient, kWide * sizeof(G));
     const auto add = wide ? add_group<G, kWide> : add_group<G, 1>;
     const auto blocks = divided_up(in.count, (wide ? kWide : 1) * kPacks * kThreads);
     launch(add, in.groups * blocks, 0, stream, static_cast<const __nv_bfloat16*>(in.product),

@@ -74,11 +74,9 @@ void rotate_with(const Rope& rope, Stream stream) {
 /// Whether rows, heads, halves and angles all begin at multiples of a pack of `wide` elements. Angles have the compute
 /// type, so that those of a pack of bfloat16 are 32 bytes.
 bool in_packs(const Rope& rope, std::int64_t wide, std::size_t angle_bytes) {
-  const auto at_multiple = [](const void* pointer, std::size_t of) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % of == 0;
-  };
   return rope.width / 2 % wide == 0 && rope.row_stride % wide == 0 && rope.head_stride % wide == 0 &&
-         at_multiple(rope.x, 16) && at_multiple(rope.cos, angle_bytes) && at_multiple(rope.sin, angle_bytes);
+         begins_at_multiple(rope.x, 16) && begins_at_multiple(rope.cos, angle_bytes) &&
+         begins_at_multiple(rope.sin, angle_bytes);
 }
 
 }  // namespace
