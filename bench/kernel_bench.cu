@@ -167,10 +167,11 @@ void float8(const char* shape, std::int64_t rows, std::int64_t columns) {
   void *x = memory(2 * count), *out = memory(count), *partial = memory(1 << 24), *factors = memory(1 << 20);
   for (const bool transposed : {false, true})
     report(transposed ? "float8, transp." : "float8", shape, 5.0 * rows * columns, [&] {
-      cuda::float8_cast(Element::kBFloat16,
-                        {x, rows, columns, ScaleOf::kMatrix, false, false, transposed, static_cast<float*>(partial),
-                         static_cast<float*>(factors), static_cast<std::uint8_t*>(out)},
-                        nullptr);
+      cuda::float8_cast(
+          Element::kBFloat16,
+          {x, rows, columns, columns, ScaleOf::kMatrix, false, false, transposed, static_cast<float*>(partial),
+           static_cast<float*>(factors), static_cast<float*>(factors) + columns, static_cast<std::uint8_t*>(out)},
+          nullptr);
     });
   for (void* each : {x, out, partial, factors}) cudaFree(each);
 }

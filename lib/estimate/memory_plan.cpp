@@ -73,7 +73,7 @@ class RankWalk {
     for (const auto phase : {Phase::kFirstStep, Phase::kSteady}) {
       const auto& moment = phase == Phase::kSteady ? steady : first;
       auto& shares = at(phase);
-      shares.weights += gathered(true) + unpacked();
+      shares.weights += gathered(true) + unpacked() + float8_weights();
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
@@ -81,7 +81,7 @@ class RankWalk {
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
-    evaluation.weights += gathered(false) + unpacked();
+    evaluation.weights += gathered(false) + unpacked() + float8_weights();
     evaluation.gradients = between_steps();
     add_evaluation(evaluation);
     evaluation.buffers = messages() + nccl_buffers();
@@ -201,6 +201,12 @@ class RankWalk {
     if (!plan_.execution.precision.quantization) return 0;
     const auto product = plan_.execution.precision.quantization->compute, here = plan_.types.compute;
     return total_.largest_packed * (size_of(here) + (product == here ? 0 : size_of(product)));
+  }
+
+  /// Kept 8-bit weights: one form for results, one for input gradients.
+  double float8_weights() const {
+    const auto& float8 = plan_.execution.precision.float8;
+    return float8 && float8->keep_weights ? 2 * total_.float8 : 0;
   }
 
   ActivationRequest of_length(std::int64_t length) const {

@@ -72,6 +72,18 @@ void leave_out_frozen(const plan::TrainingPlan& plan, const plan::StagePart& par
   out.largest_trained = std::max(largest, std::min(ends, out.largest_unit));
 }
 
+double float8_elements(const plan::TrainingPlan& plan, const plan::Float8Plan& float8, const plan::StagePart& part) {
+  double out = 0;
+  const auto& model = *plan.model;
+  for (const auto& info : plan::all_parameters(plan)) {
+    if (part.has(info) && plan::takes_float8(float8, info, {info.shape.begin(), info.shape.end()}))
+      out += static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
+  }
+  if (part.has_head && plan::takes_float8(float8, model.layout.head, {model.spec.outputs(), model.spec.hidden}))
+    out += plan.shares.head;
+  return out;
+}
+
 }  // namespace
 
 StageElements& StageElements::operator+=(const StageElements& other) {
@@ -84,6 +96,7 @@ StageElements& StageElements::operator+=(const StageElements& other) {
   largest_trained = std::max(largest_trained, other.largest_trained);
   saved += other.saved;
   largest_packed = std::max(largest_packed, other.largest_packed);
+  float8 += other.float8;
   dense_matrices += other.dense_matrices;
   expert_matrices += other.expert_matrices;
   return *this;
@@ -132,6 +145,7 @@ StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
     out.largest_trained = out.largest_unit;
   }
   if (plan.frozen) leave_out_frozen(plan, part, out);
+  if (const auto& float8 = plan.execution.precision.float8) out.float8 = float8_elements(plan, *float8, part);
   return out;
 }
 

@@ -200,24 +200,17 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
 
 StageModel::~StageModel() = default;
 
-/// Matrices of linear layers whose numbers of inputs and outputs in the whole model are multiples of 16. Excludes
-/// embeddings, routers, stacked experts and GPT-2's transposed layers.
 void StageModel::set_float8(const arch::Layout& layout) {
   const auto& float8 = *options_.execution.precision.float8;
-  const auto takes = [&](std::string_view module, const std::vector<std::int64_t>& shape) {
-    const auto named = [&](const std::string& part) { return module.find(part) != std::string_view::npos; };
-    return shape.size() == 2 && shape[0] % 16 == 0 && shape[1] % 16 == 0 &&
-           std::none_of(float8.left_out.begin(), float8.left_out.end(), named);
+  const auto take = [&](ops::Parameter& parameter) {
+    parameter.float8 = float8;
+    if (float8.keep_weights) parameter.float8_forms = std::make_shared<ops::Float8Weight>();
   };
-  for (const auto& weight : weights_.all()) {
-    const auto role = weight->info.role;
-    const bool linear = role == arch::Role::kAttention || role == arch::Role::kMlp ||
-                        role == arch::Role::kSharedExpert || role == arch::Role::kRecurrence;
-    if (linear && !weight->info.transposed && takes(weight->info.module(), weight->full))
-      weight->parameter.float8 = float8;
-  }
+  for (const auto& weight : weights_.all())
+    if (plan::takes_float8(float8, weight->info, weight->full)) take(weight->parameter);
   // A tied head is the embedding's matrix; lookups in it are unaffected.
-  if (head_ != nullptr && modules_.head && takes(layout.head, {spec_.outputs(), spec_.hidden})) head_->float8 = float8;
+  if (head_ != nullptr && modules_.head && plan::takes_float8(float8, layout.head, {spec_.outputs(), spec_.hidden}))
+    take(*head_);
 }
 
 void StageModel::set_quantized() {

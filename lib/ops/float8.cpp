@@ -40,7 +40,7 @@ at::Tensor expanded(const at::Tensor& scale, std::vector<std::int64_t> shape, bo
   return rows && scale.numel() == 1 ? scale.expand(shape).contiguous() : scale;
 }
 
-at::Tensor on_device(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, bool fast) {
+void on_device(at::Tensor out, const Float8Matrix& a, const Float8Matrix& b, bool fast) {
   auto left = a.data, right = b.data;
   if (const auto missing = (kGrain - left.size(1) % kGrain) % kGrain; missing > 0) {  // tokens; zeros add nothing
     left = at::constant_pad_nd(left.view(at::kByte), {0, missing}, 0).view(left.scalar_type());
@@ -48,28 +48,43 @@ at::Tensor on_device(const Float8Matrix& a, const Float8Matrix& b, at::ScalarTyp
   }
   left = left.contiguous();            // row-major
   right = right.t().contiguous().t();  // column-major
-  const bool rows = a.scale.numel() > 1 || b.scale.numel() > 1;
-  const auto scale_a = expanded(a.scale.reciprocal(), {left.size(0), 1}, rows);
-  const auto scale_b = expanded(b.scale.reciprocal(), {1, right.size(1)}, rows);
-  // GEMMs with row-wise scales support only bfloat16 output.
-  const auto type = rows ? at::kBFloat16 : out;
-  return at::_scaled_mm(left, right, scale_a, scale_b, {}, {}, type, fast).to(out);
+  const bool rows = a.inverse.numel() > 1 || b.inverse.numel() > 1;
+  const auto inverse_a = expanded(a.inverse, {left.size(0), 1}, rows);
+  const auto inverse_b = expanded(b.inverse, {1, right.size(1)}, rows);
+  // GEMMs with row-wise scales support only bfloat16 output. cuBLASLt writes rows that are apart, as those of q within
+  // q, k and v, in place.
+  if (!rows || out.scalar_type() == at::kBFloat16)
+    at::_scaled_mm_out(out, left, right, inverse_a, inverse_b, {}, {}, out.scalar_type(), fast);
+  else
+    out.copy_(at::_scaled_mm(left, right, inverse_a, inverse_b, {}, {}, at::kBFloat16, fast));
 }
 
-at::Tensor emulated(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out) {
-  auto sum = at::mm(a.data.to(at::kFloat), b.data.to(at::kFloat));
-  return sum.mul_(a.scale.reciprocal()).mul_(b.scale.reciprocal()).to(out);
+/// out [n, m] = a [n, k] b [k, m]. The one place that chooses the implementation.
+void product_into(at::Tensor out, const Float8Matrix& a, const Float8Matrix& b, const plan::Float8Plan& rule,
+                  bool fast) {
+  if (!rule.emulate && device_has_product(a, b)) return on_device(out, a, b, fast);
+  out.copy_(at::mm(a.data.to(at::kFloat), b.data.to(at::kFloat)).mul_(a.inverse).mul_(b.inverse));
 }
 
-/// a [n, k] b [k, m] as [n, m] of type `out`. The one place that chooses the implementation.
-at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType out, const plan::Float8Plan& rule,
+at::Tensor product(const Float8Matrix& a, const Float8Matrix& b, at::ScalarType type, const plan::Float8Plan& rule,
                    bool fast) {
-  if (!rule.emulate && device_has_product(a, b)) return on_device(a, b, out, fast);
-  return emulated(a, b, out);
+  auto out = at::empty({a.data.size(0), b.data.size(1)}, a.data.options().dtype(type));
+  product_into(out, a, b, rule, fast);
+  return out;
 }
 
 Float8Matrix transposed(const Float8Matrix& x) {
-  return {x.data.t(), x.scale.dim() == 2 ? x.scale.t() : x.scale};
+  const auto turned = [](const at::Tensor& scale) { return scale.dim() == 2 ? scale.t() : scale; };
+  return {x.data.t(), turned(x.scale), turned(x.inverse)};
+}
+
+/// The form in `kept`, which is made if it is not there; without a place to keep it, always made.
+template <class Make>
+Float8Matrix kept_form(Float8Matrix* kept, Make&& make) {
+  if (kept != nullptr && kept->data.defined()) return *kept;
+  auto made = make();
+  if (kept != nullptr) *kept = made;
+  return made;
 }
 
 }  // namespace
@@ -77,30 +92,33 @@ Float8Matrix transposed(const Float8Matrix& x) {
 Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, bool power_of_two, bool by_columns) {
   AUTOMODEL_CHECK(x.dim() == 2, "a float8 product takes matrices");
   const double largest = largest_of(type);
-  if (x.numel() == 0) return {x.to(type), at::full({1}, 1.0, x.options().dtype(at::kFloat))};
+  const auto floats = x.options().dtype(at::kFloat);
+  if (x.numel() == 0) return {x.to(type), at::full({1}, 1.0, floats), at::full({1}, 1.0, floats)};
   if (const auto* device = device_kernels(x)) {
     const auto rows = x.size(0), columns = x.size(1);
-    const auto input = x.contiguous();
-    const auto floats = x.options().dtype(at::kFloat);
-    const auto factors = at::empty(scale == ScaleOf::kMatrix ? std::vector<std::int64_t>{1}
-                                   : scale == ScaleOf::kRow  ? std::vector<std::int64_t>{rows, 1}
-                                                             : std::vector<std::int64_t>{1, columns},
-                                   floats);
+    const auto input = x.stride(1) == 1 ? x : x.contiguous();
+    const auto factor = at::empty(scale == ScaleOf::kMatrix ? std::vector<std::int64_t>{1}
+                                  : scale == ScaleOf::kRow  ? std::vector<std::int64_t>{rows, 1}
+                                                            : std::vector<std::int64_t>{1, columns},
+                                  floats);
+    const auto inverse = at::empty(factor.sizes(), floats);
     const auto partial = at::empty({device->float8_parts(scale) * (scale == ScaleOf::kColumn ? columns : 1)}, floats);
     const auto data = at::empty({by_columns ? columns : rows, by_columns ? rows : columns}, x.options().dtype(type));
     device->float8_cast(element_of(x),
                         {.x = input.const_data_ptr(),
                          .rows = rows,
                          .columns = columns,
+                         .pitch = input.stride(0),
                          .scale = scale,
                          .wide_range = type == at::kFloat8_e5m2,
                          .power_of_two = power_of_two,
                          .transposed = by_columns,
                          .partial = partial.mutable_data_ptr<float>(),
-                         .factors = factors.mutable_data_ptr<float>(),
+                         .factors = factor.mutable_data_ptr<float>(),
+                         .inverse = inverse.mutable_data_ptr<float>(),
                          .out = static_cast<std::uint8_t*>(data.mutable_data_ptr())},
                         device->stream());
-    return {by_columns ? data.t() : data, factors};
+    return {by_columns ? data.t() : data, factor, inverse};
   }
   const auto magnitude = x.abs();
   auto top = scale == ScaleOf::kMatrix ? magnitude.max().view({1})
@@ -110,21 +128,28 @@ Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, 
   if (power_of_two) factor = factor.log2_().floor_().exp2_();
   factor = factor.to(at::kFloat);
   // In float32 the largest magnitude may come out slightly above the range of the type.
-  return {x.to(at::kFloat).mul(factor).clamp_(-largest, largest).to(type), factor};
+  return {x.to(at::kFloat).mul(factor).clamp_(-largest, largest).to(type), factor, factor.reciprocal()};
 }
 
-at::Tensor float8_result(const at::Tensor& x, const at::Tensor& weight, const plan::Float8Plan& rule) {
-  const auto scale = by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix;
-  const auto left = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule));
-  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule));
-  return product(left, transposed(right), x.scalar_type(), rule, true);
+Float8Matrix float8_input(const at::Tensor& x, const plan::Float8Plan& rule) {
+  return to_float8(x, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
 }
 
-at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, const plan::Float8Plan& rule) {
+void float8_result(at::Tensor out, const Float8Matrix& x, const at::Tensor& weight, Float8Weight* forms,
+                   const plan::Float8Plan& rule) {
+  const auto right = kept_form(forms != nullptr ? &forms->for_result : nullptr, [&] {
+    return to_float8(weight, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
+  });
+  product_into(out, x, transposed(right), rule, true);
+}
+
+at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, Float8Weight* forms,
+                                 const plan::Float8Plan& rule) {
   const auto left =
       to_float8(gradient, gradient_type(rule), by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
   const auto scale = rule.recipe == plan::Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
-  const auto right = to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule), true);
+  const auto right = kept_form(forms != nullptr ? &forms->for_gradient : nullptr,
+                               [&] { return to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule), true); });
   return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
 }
 
@@ -132,12 +157,15 @@ bool float8_weight_products(const plan::Float8Plan& rule) {
   return rule.recipe != plan::Float8Recipe::kRowwiseWideWeight;
 }
 
-at::Tensor float8_weight_gradient(const at::Tensor& gradient, const at::Tensor& x, at::ScalarType out,
+Float8Matrix float8_gradient_input(const at::Tensor& x, const plan::Float8Plan& rule) {
+  return to_float8(x, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix, by_rows(rule), true);
+}
+
+at::Tensor float8_weight_gradient(const at::Tensor& gradient, const Float8Matrix& x, at::ScalarType out,
                                   const plan::Float8Plan& rule) {
   const auto scale = by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix;
   const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule), true);
-  const auto right = to_float8(x, at::kFloat8_e4m3fn, scale, by_rows(rule), true);
-  return product(transposed(left), right, out, rule, by_rows(rule));
+  return product(transposed(left), x, out, rule, by_rows(rule));
 }
 
 }  // namespace automodel::ops

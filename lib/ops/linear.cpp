@@ -55,12 +55,18 @@ void plain_product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& w
 
 void base_product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   if (const auto type = apart_in(layer, x.scalar_type())) {
-    at::Tensor low;  // x in that type, converted once for all weights
+    at::Tensor low;                     // x in that type
+    std::optional<Float8Matrix> eight;  // x in 8 bits; both are converted once for all weights
     for_each_weight(layer, [&](const Parameter& weight, std::int64_t column, std::int64_t columns) {
-      if (!weight.float8 && !low.defined()) low = x.to(*type);
-      out.narrow(1, column, columns)
-          .copy_(weight.float8 ? float8_result(x, weight.value, *weight.float8)
-                               : at::mm(low, upright(weight, layer.transposed).to(*type).t()));
+      const auto part = out.narrow(1, column, columns);
+      if (weight.float8) {
+        if (!eight) eight = float8_input(x, *weight.float8);
+        return float8_result(part, *eight, weight.value, weight.float8_forms.get(), *weight.float8);
+      }
+      if (!low.defined()) low = x.to(*type);
+      const auto right = upright(weight, layer.transposed).to(*type).t();
+      if (out.scalar_type() == *type) return plain_product_into(part, low, right);
+      part.copy_(at::mm(low, right));
     });
     return;
   }
@@ -87,7 +93,7 @@ at::Tensor base_input_gradient(const at::Tensor& gradient, const Linear& layer) 
       const auto mine = gradient.narrow(1, column, columns);
       const auto part =
           weight.float8
-              ? float8_input_gradient(mine, weight.value, *weight.float8)
+              ? float8_input_gradient(mine, weight.value, weight.float8_forms.get(), *weight.float8)
               : at::mm(mine.to(*type), upright(weight, layer.transposed).to(*type)).to(gradient.scalar_type());
       dx = dx.defined() ? dx.add_(part) : part;
     });

@@ -158,18 +158,22 @@ std::vector<at::Tensor> joined_groups(const std::vector<at::Tensor>& parts, std:
 
 void accumulate_product(const Parameters& parameters, const at::Tensor& whole_gradient, const at::Tensor& whole_x) {
   NoGraph guard;
-  if (parameters.size() > 1 && any_float8(parameters)) {  // one GEMM each, because each gradient has its own scale
+  if (any_float8(parameters) && whole_x.size(0) > 0) {  // one GEMM each, because each gradient has its own scale
+    std::optional<Float8Matrix> eight;                  // x, cast once for all
     std::int64_t row = 0;
     for (auto* parameter : parameters) {
-      accumulate_product({parameter}, whole_gradient.narrow(1, row, parameter->shape[0]), whole_x);
+      const auto gradient = whole_gradient.narrow(1, row, parameter->shape[0]);
       row += parameter->shape[0];
+      if (!parameter->trained()) continue;
+      if (!parameter->float8) {
+        accumulate_product({parameter}, gradient, whole_x);
+        continue;
+      }
+      if (!eight) eight = float8_gradient_input(whole_x, *parameter->float8);
+      const auto type = parameter->fused_accumulation ? parameter->grad.scalar_type() : whole_x.scalar_type();
+      accumulate(*parameter, float8_weight_gradient(gradient, *eight, type, *parameter->float8));
     }
     return;
-  }
-  if (auto& only = *parameters.front(); any_float8(parameters) && whole_x.size(0) > 0) {
-    if (!only.trained()) return;
-    const auto type = only.fused_accumulation ? only.grad.scalar_type() : whole_x.scalar_type();
-    return accumulate(only, float8_weight_gradient(whole_gradient, whole_x, type, *only.float8));
   }
   const auto type = parameters.front()->matmul_type.value_or(whole_x.scalar_type());
   const auto gradient = whole_gradient.to(type), x = whole_x.to(type);

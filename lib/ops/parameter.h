@@ -33,6 +33,8 @@ struct Parameter {
   std::optional<at::ScalarType> matmul_type = {};
   /// Matmuls with this parameter use 8-bit operands.
   std::optional<plan::Float8Plan> float8 = {};
+  /// Their 8-bit forms of `value`, where these are kept; whoever changes `value` clears them. Null: made for each use.
+  std::shared_ptr<Float8Weight> float8_forms = {};
   /// Stored quantized: `value` is undefined, and GEMMs use dense(). Null: not quantized.
   std::shared_ptr<const QuantizedLayout> quantized = {};
   at::Tensor packed = {};  ///< the quantized bytes; defined whenever `value` would be

@@ -59,6 +59,7 @@ Value value_of(const Float8Plan& value) {
   out.set("recipe", config::to_dict(value.recipe));
   out.set("left_out", Value::List(value.left_out.begin(), value.left_out.end()));
   out.set("emulate", value.emulate);
+  out.set("keep_weights", value.keep_weights);
   return out;
 }
 
@@ -184,7 +185,8 @@ constexpr std::array kExecution = {
                                                           "Dtype of matmuls; null: `compute`."),
     fact<&Execution::precision, &PrecisionPlan::float8>(
         "float8", kNumbers | kTime | kMemory,
-        "Linear layers in float8: torchao's recipe, excluded modules, and whether GPUs emulate too; null: none."),
+        "Linear layers in float8: torchao's recipe, excluded modules, whether GPUs emulate too, and whether 8-bit "
+        "weights are kept from one microbatch to the next; null: none."),
     fact<&Execution::precision, &PrecisionPlan::quantization>(
         "quantization", kNumbers | kTime | kMemory,
         "Quantised frozen weights under adapters: nf4 or int8, whether nf4's scales are in 8 "

@@ -402,6 +402,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.model = std::move(model);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
                                   plan.pipelined ? 2 : plan.batch.runs);  // pipelines run several microbatches
+    if (auto& float8 = plan.execution.precision.float8)
+      float8->keep_weights = !stored_parts(plan.sharding).parameters && plan.batch.runs * plan.batch.microbatches > 1;
     choose_storage_units(plan.sharding, recipe.distributed(), plan.model ? &plan.model->spec : nullptr, report);
     plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may request it
     plan.batch.multiple = token_multiple(plan);

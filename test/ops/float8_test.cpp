@@ -12,6 +12,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -159,6 +160,31 @@ TEST_CASE("each float8 recipe gives the expected outputs and gradients of a fuse
         }
         near(x.grad().view({20, 48}), dx, 48);
       }
+}
+
+TEST_CASE("kept 8-bit weights are used until they are cleared", "[ops]") {
+  for (const auto& [recipe, gradient_type, by_rows, wide_weight] : kCases) {
+    INFO("recipe " << static_cast<int>(recipe));
+    auto kept = make({32, 48}, at::kBFloat16), fresh = make({32, 48}, at::kBFloat16);
+    fresh.value.copy_(kept.value);
+    for (auto* each : {&kept, &fresh}) each->float8 = plan::Float8Plan{.recipe = recipe};
+    kept.float8_forms = std::make_shared<Float8Weight>();
+    const auto x = input({6, 48}, at::kBFloat16);
+    const auto results = [&](Parameter& weight) {
+      const auto mine = x.detach().clone().requires_grad_();
+      const auto y = linear(mine, {&weight});
+      run_backward(Origin(y), at::ones_like(y));
+      return std::pair(y.detach(), mine.grad());
+    };
+    const auto same = [](const auto& a, const auto& b) { return a.first.equal(b.first) && a.second.equal(b.second); };
+    const auto before = results(kept);
+    CHECK(same(before, results(fresh)));
+    CHECK(same(before, results(kept)));
+    kept.value.mul_(3), fresh.value.mul_(3);
+    CHECK(same(before, results(kept)));
+    *kept.float8_forms = {};
+    CHECK(same(results(kept), results(fresh)));
+  }
 }
 
 TEST_CASE("outputs and gradients of a float8 linear layer equal those of torchao", "[ops][golden]") {

@@ -117,7 +117,10 @@ void UnitStorage::release() {
 
 void UnitStorage::publish() {
   if (options_.sharding.parameters) return release();  // the next use gathers the new values
-  if (!separate_master_ || (!trained_ && gathered_)) return;
+  if (!trained_ && gathered_) return;
+  for (auto* weight : unit_.weights)
+    if (const auto& forms = weight->parameter.float8_forms) *forms = {};
+  if (!separate_master_) return;
   ops::NoGraph guard;
   if (!sharded_) return void(values_.copy_(master_));
   finish_publish();

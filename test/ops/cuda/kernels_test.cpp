@@ -327,9 +327,9 @@ void check_quantized(int bits, bool small_scales, std::int64_t repeats, std::int
 /// Casts to 8 bits: each number against the nearest of the type, found by trying all codes.
 template <class T>
 void check_float8(std::int64_t rows, std::int64_t columns, ScaleOf scale, bool wide_range, bool power_of_two,
-                  bool transposed) {
-  INFO(rows << " x " << columns << ", scale of " << static_cast<int>(scale) << ", wide range " << wide_range
-            << ", power of two " << power_of_two << ", transposed " << transposed);
+                  bool transposed, std::int64_t between = 0) {
+  INFO(rows << " x " << columns << ", " << between << " between rows, scale of " << static_cast<int>(scale)
+            << ", wide range " << wide_range << ", power of two " << power_of_two << ", transposed " << transposed);
   auto x = values<T>(size(rows * columns), 1, 3);
   if (rows > 1 && columns > 1) x[1] = static_cast<T>(0), x[size(columns)] = static_cast<T>(static_cast<float>(1e-3));
   const int mantissa = wide_range ? 2 : 3, bias = wide_range ? 15 : 7;
@@ -366,7 +366,13 @@ void check_float8(std::int64_t rows, std::int64_t columns, ScaleOf scale, bool w
       want[size(transposed ? c * rows + r : r * columns + c)] =
           static_cast<std::uint8_t>(best | (std::signbit(scaled) ? 0x80U : 0U));
     }
-  Buffer<T> in(x);
+  std::vector<T> apart;  // what lies between the rows is larger than anything in them
+  for (std::int64_t r = 0; r < rows; ++r) {
+    apart.insert(apart.end(), x.begin() + r * columns, x.begin() + (r + 1) * columns);
+    if (r + 1 < rows) apart.insert(apart.end(), size(between), static_cast<T>(100.0F));
+  }
+  Buffer<T> in(apart);
+  Buffer<float> inverse(size(count));
   Buffer<float> partial(size(cuda::float8_parts(scale) * (scale == ScaleOf::kColumn ? columns : 1))),
       out_factors(size(count));
   Buffer<std::uint8_t> out(x.size());
@@ -374,15 +380,19 @@ void check_float8(std::int64_t rows, std::int64_t columns, ScaleOf scale, bool w
                     {.x = in.get(),
                      .rows = rows,
                      .columns = columns,
+                     .pitch = columns + between,
                      .scale = scale,
                      .wide_range = wide_range,
                      .power_of_two = power_of_two,
                      .transposed = transposed,
                      .partial = partial.get(),
                      .factors = out_factors.get(),
+                     .inverse = inverse.get(),
                      .out = out.get()},
                     nullptr);
   CHECK(out_factors.values() == factors);
+  for (auto& each : factors) each = 1 / each;
+  CHECK(inverse.values() == factors);
   const auto same = std::mismatch(want.begin(), want.end(), out.values().begin()).first - want.begin();
   CHECK(same == rows * columns);  // index of the first code that differs
 }
@@ -875,6 +885,7 @@ TEMPLATE_TEST_CASE("the GPU rounds matrices to 8-bit numbers", "", float, B) {
       for (const auto& [rows, columns] :
            std::vector<std::pair<std::int64_t, std::int64_t>>{{80, 136}, {33, 7}, {1, 264}, {67, 96}}) {
         check_float8<TestType>(rows, columns, scale, turn % 2 == 1, turn % 3 == 1, transposed);
+        check_float8<TestType>(rows, columns, scale, turn % 2 == 1, turn % 3 == 1, transposed, turn % 5 == 0 ? 3 : 16);
         ++turn;
       }
   check_float8<TestType>(2, 300000, ScaleOf::kMatrix, false, false, false);  // more packs than threads in all blocks

@@ -1,5 +1,7 @@
 // Matrices rounded to 8-bit types with dynamic scales, in two passes over the matrix: the largest magnitudes, and the
 // cast, which writes rows or, for operands that the GEMM reads by columns, the transposed matrix.
+#include <numeric>
+
 #include "ops/kernels/cuda/device.h"
 
 namespace automodel::ops::cuda {
@@ -42,25 +44,37 @@ __device__ inline float factor_of(float top, bool wide_range, bool power_of_two)
   return static_cast<float>(factor);
 }
 
+/// Where scales and 1 / them go, and how they follow from the largest magnitudes.
+struct Factors {
+  float *factors, *inverse;
+  bool wide_range, power_of_two;
+  __device__ void set(std::int64_t which, float top) const {
+    const float factor = factor_of(top, wide_range, power_of_two);
+    factors[which] = factor;
+    inverse[which] = 1 / factor;
+  }
+};
+
 /// Largest magnitudes: of a row per block, or of kThreads packs at a time of the whole matrix, taken by blocks in turn.
 template <class T, int N>
-__global__ void largest_of_rows(const T* x, std::int64_t columns, float* factors, bool wide_range, bool power_of_two) {
-  const T* row = x + blockIdx.x * columns;
+__global__ void largest_of_rows(const T* x, std::int64_t columns, std::int64_t pitch, Factors out) {
+  const T* row = x + blockIdx.x * pitch;
   float top = 0;
   for (std::int64_t c = threadIdx.x * N; c < columns; c += kThreads * N) {
     const auto values = read<N>(row + c);
     for (int i = 0; i < N; ++i) top = larger(top, magnitude(static_cast<float>(widen(values.at[i]))));
   }
   top = block_largest(top);
-  if (threadIdx.x == 0) factors[blockIdx.x] = factor_of(top, wide_range, power_of_two);
+  if (threadIdx.x == 0) out.set(blockIdx.x, top);
 }
 
 template <class T, int N>
-__global__ void largest_of_parts(const T* x, std::int64_t count, float* partial) {
+__global__ void largest_of_parts(const T* x, std::int64_t count, std::int64_t columns, std::int64_t pitch,
+                                 float* partial) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * N;
   float top = 0;
   for (std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N; at < count; at += step) {
-    const auto values = read<N>(x + at);
+    const auto values = read<N>(x + (pitch == columns ? at : at / columns * pitch + at % columns));
     for (int i = 0; i < N; ++i) top = larger(top, magnitude(static_cast<float>(widen(values.at[i]))));
   }
   top = block_largest(top);
@@ -69,31 +83,30 @@ __global__ void largest_of_parts(const T* x, std::int64_t count, float* partial)
 
 /// partial[part, c]: over every kColumnParts-th row. One thread per column.
 template <class T>
-__global__ void largest_of_columns(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t tiles,
-                                   float* partial) {
+__global__ void largest_of_columns(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t pitch,
+                                   std::int64_t tiles, float* partial) {
   const std::int64_t part = blockIdx.x / tiles, c = blockIdx.x % tiles * kThreads + threadIdx.x;
   if (c >= columns) return;
   float top = 0;
   for (std::int64_t row = part; row < rows; row += kColumnParts)
-    top = larger(top, magnitude(static_cast<float>(widen(x[row * columns + c]))));
+    top = larger(top, magnitude(static_cast<float>(widen(x[row * pitch + c]))));
   partial[part * columns + c] = top;
 }
 
-/// factors[i] from partial[part, i] of all parts; one warp per factor.
-__global__ void join_parts(const float* partial, std::int64_t parts, std::int64_t count, float* factors,
-                           bool wide_range, bool power_of_two) {
+/// Scale i from partial[part, i] of all parts; one warp per scale.
+__global__ void join_parts(const float* partial, std::int64_t parts, std::int64_t count, Factors out) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
   if (i >= count) return;  // uniform over the warp
   float top = 0;
   for (std::int64_t part = threadIdx.x % kLanes; part < parts; part += kLanes)
     top = larger(top, partial[part * count + i]);
   top = warp_largest(top);
-  if (threadIdx.x % kLanes == 0) factors[i] = factor_of(top, wide_range, power_of_two);
+  if (threadIdx.x % kLanes == 0) out.set(i, top);
 }
 
 struct Cast {
   const float* factors;
-  std::int64_t rows, columns;
+  std::int64_t rows, columns, pitch;
   ScaleOf scale;
   bool wide_range;
 };
@@ -108,7 +121,7 @@ __global__ void cast_rows(const T* x, std::uint8_t* out, Cast in) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (at >= in.rows * in.columns) return;
   const std::int64_t row = at / in.columns, column = at - row * in.columns;
-  const auto values = read<N>(x + at);
+  const auto values = read<N>(x + row * in.pitch + column);
   Pack<std::uint8_t, N> bytes;
   for (int i = 0; i < N; ++i) bytes.at[i] = cast_of(in, static_cast<float>(widen(values.at[i])), row, column + i);
   write<N>(out + at, bytes);
@@ -124,7 +137,7 @@ __global__ void cast_transposed(const T* x, std::uint8_t* out, std::int64_t tile
     const int c = threadIdx.x % kAcross * N;
     const std::int64_t row = first_row + r, column = first_column + c;
     if (row >= in.rows || column >= in.columns) continue;
-    const auto values = read<N>(x + row * in.columns + column);
+    const auto values = read<N>(x + row * in.pitch + column);
     for (int i = 0; i < N; ++i)
       tile[(c + i) * kTilePitch + r] = cast_of(in, static_cast<float>(widen(values.at[i])), row, column + i);
   }
@@ -154,25 +167,28 @@ void float8_cast(Element element, const Float8Cast& cast, Stream stream) {
     using T = std::remove_pointer_t<decltype(tag)>;
     const T* x = static_cast<const T*>(cast.x);
     const auto count = cast.rows * cast.columns, tiles = divided_up(cast.columns, kTile);
-    const Cast in{cast.factors, cast.rows, cast.columns, cast.scale, cast.wide_range};
-    for_width<T>(cast.columns, {cast.x, cast.out}, [&](auto width) {
+    const Cast in{cast.factors, cast.rows, cast.columns, cast.pitch, cast.scale, cast.wide_range};
+    const Factors factors{cast.factors, cast.inverse, cast.wide_range, cast.power_of_two};
+    // Packs that begin at a row's multiples begin at multiples in memory if rows are multiples apart.
+    const auto apart = std::gcd(cast.columns, cast.pitch);
+    for_width<T>(apart, {cast.x, cast.out}, [&](auto width) {
       constexpr int N = decltype(width)::value;
       if (cast.scale == ScaleOf::kRow)
-        launch(largest_of_rows<T, N>, cast.rows, 0, stream, x, cast.columns, cast.factors, cast.wide_range,
-               cast.power_of_two);
+        launch(largest_of_rows<T, N>, cast.rows, 0, stream, x, cast.columns, cast.pitch, factors);
       if (cast.scale == ScaleOf::kMatrix)
-        launch(largest_of_parts<T, N>, kMatrixParts, 0, stream, x, count, cast.partial);
+        launch(largest_of_parts<T, N>, kMatrixParts, 0, stream, x, count, cast.columns, cast.pitch, cast.partial);
     });
     if (cast.scale == ScaleOf::kColumn) {
       const auto across = divided_up(cast.columns, kThreads);
-      launch(largest_of_columns<T>, kColumnParts * across, 0, stream, x, cast.rows, cast.columns, across, cast.partial);
+      launch(largest_of_columns<T>, kColumnParts * across, 0, stream, x, cast.rows, cast.columns, cast.pitch, across,
+             cast.partial);
     }
     if (cast.scale != ScaleOf::kRow) {
-      const auto factors = cast.scale == ScaleOf::kMatrix ? 1 : cast.columns;
-      launch(join_parts, divided_up(factors, kWarps), 0, stream, static_cast<const float*>(cast.partial),
-             float8_parts(cast.scale), factors, cast.factors, cast.wide_range, cast.power_of_two);
+      const auto scales = cast.scale == ScaleOf::kMatrix ? 1 : cast.columns;
+      launch(join_parts, divided_up(scales, kWarps), 0, stream, static_cast<const float*>(cast.partial),
+             float8_parts(cast.scale), scales, factors);
     }
-    for_width<T>(cast.columns, {cast.x, cast.out}, [&](auto width) {
+    for_width<T>(apart, {cast.x, cast.out}, [&](auto width) {
       constexpr int N = decltype(width)::value;
       if (cast.transposed)
         launch(cast_transposed<T, N>, divided_up(cast.rows, kTile) * tiles, 0, stream, x, cast.out, tiles,

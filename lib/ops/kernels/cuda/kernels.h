@@ -189,12 +189,14 @@ void dequantize(Element out_element, const Quantized& in, void* out, Stream stre
 struct Float8Cast {
   const void* x;
   std::int64_t rows, columns;
+  std::int64_t pitch;  ///< elements from row to row of x
   ScaleOf scale;
   bool wide_range;    ///< e5m2, else e4m3
   bool power_of_two;  ///< scales are rounded down to powers of two
   bool transposed;    ///< out is [columns, rows]
   float* partial;     ///< scratch space of float8_parts(scale) values, for columns as many times that many
   float* factors;     ///< the scales: one, or one for each row or column
+  float* inverse;     ///< and 1 / them
   std::uint8_t* out;
 };
 std::int64_t float8_parts(ScaleOf scale);
