@@ -23,9 +23,10 @@ namespace {
 
 constexpr std::int64_t kBlock = 64;  // elements
 using cuda::kScaleBlock;
-constexpr std::int64_t kPartAlignment = 16;  // bytes
-constexpr float kLeast = 1e-38F;             // lower bound of a divisor, for blocks of zeros
-constexpr float kLargestCode = 127;          // of int8
+constexpr std::int64_t kPartAlignment = 16;             // bytes
+constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements per thread
+constexpr float kLeast = 1e-38F;                        // lower bound of a divisor, for blocks of zeros
+constexpr float kLargestCode = 127;                     // of int8
 constexpr float kCodeUnit = 1.0F / kLargestCode;
 
 /// NormalFloat: quantiles of a normal distribution, with zero and both ends (Dettmers et al. 2023, appendix E).
@@ -51,8 +52,8 @@ std::int64_t aligned_part(std::int64_t bytes) {
 }
 
 /// Code of the nearest of the 16 values to x in [-1, 1]; ties go to the lower one.
-unsigned normal_float_code(float x) {
-  unsigned code = 0;
+std::uint8_t normal_float_code(float x) {
+  std::uint8_t code = 0;
   for (std::size_t i = 0; i + 1 < kNormalFloat.size(); ++i) code += x > (kNormalFloat[i] + kNormalFloat[i + 1]) / 2;
   return code;
 }
@@ -115,7 +116,6 @@ void unpack(const QuantizedLayout& layout, const std::uint8_t* codes, float scal
 
 template <class T>
 void unpack_all(const QuantizedLayout& layout, const std::uint8_t* bytes, T* out) {
-  constexpr std::int64_t kGrain = std::int64_t{1} << 15;
   at::parallel_for(0, layout.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     layout.each_piece(begin, end - begin, [&](const QuantizedLayout::Piece& piece) {
       unpack(layout, bytes, scale_of(layout, bytes, piece), piece, out);
@@ -176,12 +176,15 @@ void Quantizer::measure(std::int64_t first, const at::Tensor& values) {
   // bitsandbytes converts weights to float16 before it quantizes to int8.
   const auto wide = (layout_.format().bits == 8 ? values.to(at::kHalf) : values).to(at::kFloat).contiguous();
   const auto* from = wide.const_data_ptr<float>();
-  for (std::int64_t i = 0; i < wide.numel();) {
-    const auto block = (first + i) / layout_.block();
-    const auto stop = std::min(wide.numel(), (block + 1) * layout_.block() - first);
-    auto& largest = largest_[static_cast<std::size_t>(block)];
-    for (; i < stop; ++i) largest = std::max(largest, std::abs(from[i]));
-  }
+  const auto last = first + wide.numel(), block = layout_.block();
+  const auto touched = wide.numel() == 0 ? first / block : (last - 1) / block + 1;
+  at::parallel_for(first / block, touched, std::max<std::int64_t>(1, kGrain / block), [&](auto begin, auto end) {
+    for (auto at = begin; at < end; ++at) {
+      auto& largest = largest_[static_cast<std::size_t>(at)];
+      const auto stop = std::min(last, (at + 1) * block);
+      for (auto i = std::max(first, at * block); i < stop; ++i) largest = std::max(largest, std::abs(from[i - first]));
+    }
+  });
 }
 
 void Quantizer::write_scales(std::uint8_t* bytes) {
@@ -217,7 +220,7 @@ void Quantizer::write_codes(std::uint8_t* bytes, std::int64_t first, const at::T
   AUTOMODEL_CHECK(wide_codes || first % 2 == 0, "codes of 4 bits are written in whole bytes");
   const auto wide = (wide_codes ? values.to(at::kHalf) : values).to(at::kFloat).contiguous();
   const auto* from = wide.const_data_ptr<float>();
-  layout_.each_piece(first, wide.numel(), [&](const QuantizedLayout::Piece& piece) {
+  const auto write = [&](const QuantizedLayout::Piece& piece) {
     const float largest = largest_[static_cast<std::size_t>(piece.block)];
     if (wide_codes) {
       const float factor = largest > 0 ? 1 / largest * kLargestCode : 0;  // in this order, as bitsandbytes rounds
@@ -229,12 +232,22 @@ void Quantizer::write_codes(std::uint8_t* bytes, std::int64_t first, const at::T
     // differently.
     const bool cut = (piece.block + 1) * kBlock > layout_.whole();
     const float least = std::max(largest, kLeast), factor = 1.0F / least;
-    for (auto i = piece.local; i < piece.local + piece.count; ++i) {
-      const auto code =
-          normal_float_code(std::clamp(cut ? from[i - first] / least : from[i - first] * factor, -1.0F, 1.0F));
-      auto& byte = bytes[i / 2];
-      byte = static_cast<std::uint8_t>(i % 2 == 0 ? code << 4U : (byte & 0xF0U) | code);
+    std::array<std::uint8_t, kBlock> codes;  // apart from the bytes, so that the compiler vectorizes 15 comparisons
+    for (std::int64_t i = 0; i < piece.count; ++i) {
+      const float x = from[piece.local + i - first];
+      codes[static_cast<std::size_t>(i)] = normal_float_code(std::clamp(cut ? x / least : x * factor, -1.0F, 1.0F));
     }
+    for (std::int64_t i = 0; i < piece.count; ++i) {
+      const auto at = piece.local + i;
+      const unsigned code = codes[static_cast<std::size_t>(i)];
+      auto& byte = bytes[at / 2];
+      byte = static_cast<std::uint8_t>(at % 2 == 0 ? code << 4U : (byte & 0xF0U) | code);
+    }
+  };
+  // By pairs, because two codes of 4 bits share a byte.
+  at::parallel_for(0, (wide.numel() + 1) / 2, kGrain / 2, [&](auto begin, auto end) {
+    const auto last = std::min(2 * end, wide.numel());
+    layout_.each_piece(first + 2 * begin, last - 2 * begin, write);
   });
 }
 

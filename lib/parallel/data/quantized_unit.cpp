@@ -16,12 +16,14 @@ at::TensorOptions bytes_on(at::Device device) {
   return at::TensorOptions().dtype(at::kByte).device(device);
 }
 
-/// Calls use(first, values) for elements [first, last) of a weight, chunk by chunk.
+/// Calls use(first, values) for elements [first, last) of a weight, chunk by chunk of whole blocks.
 template <class Use>
 void read(const WeightSource& source, const model::Weight& weight, std::int64_t first, std::int64_t last, Use&& use) {
-  for (; first < last; first += kChunk) {
+  const auto block = weight.parameter.quantized->block();
+  const auto chunk = std::max(block, kChunk / block * block);
+  for (; first < last; first += chunk) {
     const auto values =
-        at::empty({std::min(kChunk, last - first)}, at::TensorOptions().dtype(weight.parameter.quantized->type()));
+        at::empty({std::min(chunk, last - first)}, at::TensorOptions().dtype(weight.parameter.quantized->type()));
     source(weight, first, values);
     use(first, values);
   }
@@ -62,15 +64,23 @@ void QuantizedUnit::fill(const WeightSource& source, std::size_t index) {
   auto whole = weight;
   whole.slice = {};
   whole.parameter.shape = weight.full;
-  read(source, whole, 0, layout.whole(),
-       [&](std::int64_t at, const at::Tensor& values) { quantizer.measure(at, values); });
   // Only the codes that this rank keeps are computed.
   auto encoded = at::zeros({layout.bytes()}, bytes_on(at::kCPU));
   auto* bytes = encoded.mutable_data_ptr<std::uint8_t>();
-  quantizer.write_scales(bytes);
   const int in_a_byte = layout.format().bits == 4 ? 2 : 1;
-  read(source, weight, std::min(layout.elements(), first * in_a_byte), std::min(layout.elements(), last * in_a_byte),
-       [&](std::int64_t at, const at::Tensor& values) { quantizer.write_codes(bytes, at, values); });
+  const auto begin = std::min(layout.elements(), first * in_a_byte),
+             end = std::min(layout.elements(), last * in_a_byte);
+  // A block's codes depend on nothing outside it: of a weight that is whole here everything is read once.
+  const bool once = layout.elements() == layout.whole();
+  read(source, whole, 0, layout.whole(), [&](std::int64_t at, const at::Tensor& values) {
+    quantizer.measure(at, values);
+    const auto from = std::max(at, begin), to = std::min(at + values.numel(), end);
+    if (once && from < to) quantizer.write_codes(bytes, from, values.narrow(0, from - at, to - from));
+  });
+  quantizer.write_scales(bytes);
+  if (!once)
+    read(source, weight, begin, end,
+         [&](std::int64_t at, const at::Tensor& values) { quantizer.write_codes(bytes, at, values); });
   kept_.narrow(0, offsets_[index] + first - begin_, last - first).copy_(encoded.narrow(0, first, last - first));
 }
 

@@ -875,6 +875,9 @@ TEMPLATE_TEST_CASE("the GPU makes weights in 4 or 8 bits dense", "", float, B) {
     check_quantized<TestType>(4, small_scales, 1, 1000, {{0, 64}, {192, 320}, {960, 1000}}, true);
   }
   check_quantized<TestType>(8, false, 1, 640, {{130, 333}}, false);
+  check_quantized<TestType>(4, false, 1, std::int64_t{1} << 33, {{64, 640}}, true);  // counted in 64 bits
+  check_quantized<TestType>(4, true, 1, 20000, {{0, 20000}}, true);
+  check_quantized<TestType>(4, false, 1, 1003, {{0, 1003}}, true);
   check_quantized<TestType>(8, false, 5, 128, {{0, 64}}, true);
 }
 
