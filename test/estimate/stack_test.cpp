@@ -179,16 +179,6 @@ TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
         989.4e12);
 }
 
-TEST_CASE("a plan says that this program's float8 is not calibrated", "[plan]") {
-  const auto says = [](const std::string& hardware, const std::string& fp8) {
-    const auto made = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", hardware, fp8));
-    return hardware_of(made).origin.find("; float8 is not calibrated") != std::string::npos;
-  };
-  CHECK(says("h100", "fp8: {enabled: true}\n"));
-  CHECK_FALSE(says("h100", ""));
-  CHECK_FALSE(says("h100, stack: pytorch", "fp8: {enabled: true}\n"));
-}
-
 TEST_CASE("experts cost a time each where they are multiplied one by one", "[plan]") {
   const auto each = [](const std::string& hardware, const std::string& rest = "", int ranks = 1) {
     const auto made = planned(recipe(kExperts, "strategy: ddp, dp_size: 8", hardware, rest));
