@@ -164,13 +164,20 @@ class Showing {
     return tokenizer_->decode(ids);
   }
 
+  int placeholders(pictures::Size size) const {
+    if (pictures_->per_picture > 0 || !pictures_->processor || !pictures_->processor->patches)
+      return pictures_->count(size);
+    const auto [columns, rows] = pictures_->grid(size);
+    return columns * rows;
+  }
+
   /// Leaves one of the placeholders of each picture.
   void keep_one_placeholder(Ids& ids) {
     int left = 0;
     std::erase_if(ids, [&](std::int32_t id) {
       if (id != pictures_->placeholder) return false;
       const bool first = left == 0;
-      if (first && next_ < sizes_.size()) left = pictures_->count(sizes_[next_++]);
+      if (first && next_ < sizes_.size()) left = placeholders(sizes_[next_++]);
       left = std::max(left - 1, 0);
       return !first;
     });

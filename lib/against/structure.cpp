@@ -286,6 +286,7 @@ std::vector<Kind> kinds_like(const Pair& pair) {
     case Role::kEmbedding:
     case Role::kPositions:
     case Role::kHead: of_role("embeddings", {Role::kEmbedding, Role::kPositions}); break;
+    case Role::kLayerInputs: of_role("layer inputs", {Role::kLayerInputs}); break;
     case Role::kTower: of_role("the vision tower", {Role::kTower}); break;
     case Role::kAdapter: break;
   }

@@ -94,7 +94,7 @@ double layer_product_flops_per_token(const ModelSpec& spec, const Layout& layout
 }
 
 double layer_score_flops_per_token(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
-  const double widths = spec.query_width() + spec.value_width();
+  const double widths = spec.query_width(layer) + spec.value_width(layer);
   const double scores = spec.attends(layer) ? 2 * widths * keys_seen(spec, layer, sequence, causal) : 0;
   return scores + state_flops_per_token(spec, layer);
 }

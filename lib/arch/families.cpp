@@ -16,6 +16,7 @@ extern const Family kQwen2;
 extern const Family kQwen3;
 extern const Family kGemma2;
 extern const Family kGemma3Text;
+extern const Family kGemma4Text;
 extern const Family kGpt2;
 extern const Family kPhi3;
 extern const Family kMixtral;
@@ -97,7 +98,7 @@ constexpr std::array kFamilies = {
     &kPhimoe,      &kQwen3Next,     &kQwen35,      &kQwen35Moe,  &kNemotronH,
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,       &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe, &kBaichuan,
-    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,
+    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,   &kGemma4Text,
 };
 
 }  // namespace
@@ -128,12 +129,13 @@ Layout layout_of(const ModelSpec& spec) {
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  // Layer kinds differ in mixer, presence and width of the feed-forward block, experts, and token index.
-  std::map<std::tuple<Mixer, bool, int, bool, bool>, int> kinds;
+  // Layer kinds differ in mixer, presence and width of the feed-forward block, experts, token index, heads and keys.
+  std::map<std::tuple<Mixer, bool, int, bool, bool, bool, bool>, int> kinds;
   for (int layer = 0; layer < spec.layers; ++layer) {
     const bool chooses = spec.index && spec.index->chooses(layer);
     const auto [kind, fresh] =
-        kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.ffn_of(layer), spec.is_moe(layer), chooses},
+        kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.ffn_of(layer), spec.is_moe(layer), chooses,
+                           spec.has_full_heads(layer), spec.has_keys(layer)},
                           static_cast<int>(out.kinds.size()));
     out.kind_of.push_back(kind->second);
     if (!fresh) continue;

@@ -272,7 +272,7 @@ class Parser {
             .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
             .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
         spec.plan_only = why;
-      } else if (spec.vision->any_size()) {
+      } else if (spec.vision->qwen()) {
         set_sizes(out_.towers.front(), spec);
       }
     }
@@ -288,7 +288,7 @@ class Parser {
     if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
   }
 
-  /// Sets the sizes of a tower for pictures of any size.
+  /// Sets the sizes of a tower of Qwen's.
   static void set_sizes(Tower& tower, const ModelSpec& spec) {
     tower.hidden = spec.vision->hidden;
     tower.layers = spec.vision->layers;

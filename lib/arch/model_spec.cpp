@@ -27,6 +27,7 @@ std::string_view name_of(RopeKind kind) {
     case RopeKind::kDynamic: return "dynamic";
     case RopeKind::kLlama3: return "llama3";
     case RopeKind::kYarn: return "yarn";
+    case RopeKind::kProportional: return "proportional";
     case RopeKind::kLongRope: break;
   }
   return "longrope";

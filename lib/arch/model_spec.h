@@ -156,12 +156,23 @@ struct MixtureOfExperts {
   double scaling = 1.0;          ///< routed_scaling_factor
   double jitter = 0.0;           ///< kSparseMixer: logits farther than 2 x this from the best (relatively) are masked
   bool bias = false;             ///< router and experts have biases
+  /// Experts beside an MLP, the shared one: each with norms of its own; the router's input is normalised and scaled,
+  /// its weights are scaled by expert (Gemma 4).
+  bool beside = false;
   double aux_loss_coefficient = 0.0;
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only if set
   bool paired_gates = false;          ///< gate and up are interleaved in the output of their fused matmul (gpt-oss)
   double swiglu_alpha = 1.0;          ///< gpt-oss: (up + 1) gate sigmoid(alpha gate)
   double swiglu_limit = 0.0;          ///< gpt-oss: clamping limit for gate and up; 0: none
   bool operator==(const MixtureOfExperts&) const = default;
+};
+
+/// Heads of full-attention layers that differ from those of layers with a window (Gemma 4).
+struct FullHeads {
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool values_are_keys = false;  ///< there is no value projection
+  bool operator==(const FullHeads&) const = default;
 };
 
 struct ModelSpec {
@@ -217,6 +228,11 @@ struct ModelSpec {
   bool scale_by_layer = false;  ///< divide scores by layer index + 1 (a GPT-2 option)
   int sliding_window = 0;       ///< window of kSliding layers in tokens, the current one included; 0: none
   std::vector<LayerAttention> attention = {};  ///< one per layer
+  std::optional<FullHeads> full_heads = {};    ///< of full-attention layers, if they have their own
+  bool value_norm = false;                     ///< each value is normalised, without a weight
+  /// The last so many layers have no keys and values of their own, but those of the last layer before them that attends
+  /// as they do.
+  int layers_without_keys = 0;
   std::optional<LatentAttention> latent = {};
   std::optional<TokenIndex> index = {};  ///< only with latent attention
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
@@ -238,6 +254,11 @@ struct ModelSpec {
   Rope rope = {};                         ///< of every layer, or only of the full-attention ones
   std::optional<Rope> sliding_rope = {};  ///< of the sliding layers, if they have their own
   std::vector<bool> rope_layers = {};     ///< per layer: whether it applies RoPE; empty: all do
+
+  // Inputs of the layers (Gemma 4): each takes a part of a second embedding and of a projection of the first.
+  int layer_input = 0;       ///< width of a layer's part; 0: none
+  int layer_input_rows = 0;  ///< of the second table
+  bool layer_scale = false;  ///< a layer's output is multiplied by a stored number
 
   // Ends.
   bool tied_embeddings = false;
@@ -266,8 +287,27 @@ struct ModelSpec {
 
   /// Rows of the head.
   int outputs() const { return classes > 0 ? classes : vocab; }
-  int query_width() const { return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim; }
-  int value_width() const { return latent ? heads * latent->v_dim : heads * head_dim; }
+  bool has_full_heads(int layer) const { return full_heads && !slides(layer); }
+  int head_dim_of(int layer) const { return has_full_heads(layer) ? full_heads->head_dim : head_dim; }
+  int kv_heads_of(int layer) const { return has_full_heads(layer) ? full_heads->kv_heads : kv_heads; }
+  bool has_keys(int layer) const { return layer < layers - layers_without_keys; }
+  /// The layer whose keys and values this one uses.
+  int keys_of(int layer) const {
+    int out = layer;
+    if (!has_keys(layer)) out = layers - layers_without_keys - 1;
+    while (out > 0 && slides(out) != slides(layer)) --out;
+    return out;
+  }
+  /// Whether a later layer uses its keys and values.
+  bool lends_keys(int layer) const {
+    for (int later = layers - layers_without_keys; later < layers; ++later)
+      if (keys_of(later) == layer) return true;
+    return false;
+  }
+  int query_width(int layer) const {
+    return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim_of(layer);
+  }
+  int value_width(int layer) const { return latent ? heads * latent->v_dim : heads * head_dim_of(layer); }
   /// Number of sums that the routers of a stage accumulate for the auxiliary loss (model/router_statistics.h); 0
   /// without one.
   int router_sums() const {

@@ -6,8 +6,8 @@ namespace automodel::arch {
 namespace {
 
 constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
-    "embedding", "positions",      "norm", "attention",  "mlp",      "router",
-    "experts",   "shared experts", "head", "recurrence", "adapters", "vision tower"};
+    "embedding",      "positions", "norm",       "attention", "mlp",          "router",      "experts",
+    "shared experts", "head",      "recurrence", "adapters",  "vision tower", "layer inputs"};
 
 }  // namespace
 
@@ -26,6 +26,12 @@ Role role_of(Part part) {
     case Part::kQueryDownNorm:
     case Part::kKeyValueDownNorm:
     case Part::kIndexKeyNorm:
+    case Part::kSharedNorm:
+    case Part::kSharedOutNorm:
+    case Part::kExpertsNorm:
+    case Part::kExpertsOutNorm:
+    case Part::kInputNorm:
+    case Part::kLayerScale:
     case Part::kStateNorm: return Role::kNorm;
     case Part::kQuery:
     case Part::kKey:
@@ -62,9 +68,13 @@ Role role_of(Part part) {
     case Part::kUp:
     case Part::kGateUp:
     case Part::kDown:
+    case Part::kInputGate:
+    case Part::kInputUp:
     case Part::kActivation: return Role::kMlp;
     case Part::kRouter:
     case Part::kRouterBias:
+    case Part::kRouterScale:
+    case Part::kExpertScale:
     case Part::kLatentIn:
     case Part::kLatentOut: return Role::kRouter;
     case Part::kExpertGate:

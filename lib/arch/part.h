@@ -19,11 +19,12 @@ enum class Role : std::uint8_t {
   kExpert,
   kSharedExpert,
   kHead,
-  kRecurrence,  ///< of recurrent mixers
-  kAdapter,     ///< a matrix of a low-rank adapter (adapters.h); not part of any Layout
-  kTower,       ///< of a vision tower or its projector (vision.h)
+  kRecurrence,   ///< of recurrent mixers
+  kAdapter,      ///< a matrix of a low-rank adapter (adapters.h); not part of any Layout
+  kTower,        ///< of a vision tower or its projector (vision.h)
+  kLayerInputs,  ///< what gives every layer an input of its own, beside the embedding (Gemma 4)
 };
-inline constexpr std::size_t kRoleCount = 12;
+inline constexpr std::size_t kRoleCount = 13;
 std::string_view name_of(Role role);
 
 enum class Part : std::uint8_t {
@@ -94,8 +95,20 @@ enum class Part : std::uint8_t {
   kSharedGateUp,
   kSharedDown,
   kSharedSwitch,  ///< one scalar per token that gates the shared experts' output
+  // Experts beside an MLP (Gemma 4): norms of both inputs and both outputs, factors of the router's input and weights.
+  kSharedNorm,
+  kSharedOutNorm,
+  kExpertsNorm,
+  kExpertsOutNorm,
+  kRouterScale,
+  kExpertScale,
+  // A layer's own input (Gemma 4), added behind the blocks: projections down and up, and the norm of the result.
+  kInputGate,
+  kInputUp,
+  kInputNorm,
+  kLayerScale,  ///< a buffer: factor of the layer's output
 };
-inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kSharedSwitch) + 1;
+inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kLayerScale) + 1;
 
 Role role_of(Part part);
 

@@ -8,7 +8,7 @@
 
 namespace automodel::arch {
 
-enum class RopeKind : std::uint8_t { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+enum class RopeKind : std::uint8_t { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope, kProportional };
 
 /// Inverse frequencies are theta^(-2i/d) over the first `rotary_dim` dimensions of a head, then modified according to
 /// `kind`. Fields that a kind does not use keep their defaults. Formulas follow transformers' RoPE utilities.
@@ -17,6 +17,7 @@ struct Rope {
   double theta = 10000.0;
   bool interleaved = false;                     ///< pairs are (0, 1), (2, 3), ...; else (i, i + rotary_dim / 2)
   int rotary_dim = 0;                           ///< head_dim x partial_rotary_factor; MLA: the rotary part of a head
+  double share = 1.0;                           ///< proportional: of the frequencies; the others are 0
   double factor = 1.0;                          ///< linear, dynamic, llama3, yarn, longrope: context extension factor
   int original_max_positions = 0;               ///< llama3, yarn, longrope: context length before extension
   double low_freq_factor = 1.0;                 ///< llama3

@@ -13,14 +13,15 @@
 namespace automodel::arch {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, RopeKind>, 8> kKinds = {{
+constexpr std::array<std::pair<std::string_view, RopeKind>, 9> kKinds = {{
     {"default", RopeKind::kDefault},
     {"linear", RopeKind::kLinear},
     {"dynamic", RopeKind::kDynamic},
     {"llama3", RopeKind::kLlama3},
     {"yarn", RopeKind::kYarn},
     {"longrope", RopeKind::kLongRope},
-    {"su", RopeKind::kLongRope},    // longrope's name in the first Phi-3 configs
+    {"su", RopeKind::kLongRope},  // longrope's name in the first Phi-3 configs
+    {"proportional", RopeKind::kProportional},
     {"mrope", RopeKind::kDefault},  // for text, all three position axes are equal
 }};
 
@@ -69,7 +70,8 @@ std::vector<double> read_factors(ConfigReader& scaling, std::string_view key, in
 void read_kind_numbers(ConfigReader& scaling, Rope& rope) {
   switch (rope.kind) {
     case RopeKind::kNone:
-    case RopeKind::kDefault: return;
+    case RopeKind::kDefault:
+    case RopeKind::kProportional: return;
     case RopeKind::kLinear:
     case RopeKind::kDynamic: rope.factor = required_number(scaling, "factor", rope.kind); return;
     case RopeKind::kLlama3:
@@ -138,7 +140,9 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
                      "it must be above 0 and at most 1");
     partial = 1;
   }
-  rope.rotary_dim = static_cast<int>(defaults.head_dim * partial);
+  const bool whole = rope.kind == RopeKind::kProportional;
+  rope.rotary_dim = whole ? defaults.head_dim : static_cast<int>(defaults.head_dim * partial);
+  if (whole) rope.share = partial;
   if (!scaling) return rope;
   scaling->pass_over({"original_max_position_embeddings"});  // no meaning for kinds that do not extend the context
   read_sections(*scaling, rope);

@@ -186,7 +186,7 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
   const auto from = vision.hidden;
   if (!vision.parameters) return out;
   Sizes size(config);
-  std::int64_t weights = 0, rest = 0;
+  std::int64_t weights = 0, rest = 0, tokens = vision.tokens;
   if (model_type == "llava" || model_type == "llava_next") {
     const auto layers = config.find("vision_feature_layer");
     const auto joined = layers != config.end() && layers->is_array() ? static_cast<std::int64_t>(layers->size()) : 1;
@@ -201,6 +201,7 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
     rest = wide;
   } else if (model_type == "mistral3") {
     const auto merge = size("spatial_merge_size", 2);
+    tokens /= merge * merge;
     weights = merge * merge * from * from + from * text + text * text;
     rest = from + (size.flag("multimodal_projector_bias", false) ? 2 * text : 0);
   } else {
@@ -210,8 +211,8 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
   out.parameters = weights + rest;
   out.layers = 1;
   out.hidden = text;
-  out.tokens = vision.tokens;
-  out.flops = 2 * static_cast<double>(vision.tokens) * static_cast<double>(weights);
+  out.token_flops = 2 * static_cast<double>(weights);
+  out.set_tokens(tokens);
   return out;
 }
 
@@ -219,7 +220,7 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
 
 void Tower::set_tokens(std::int64_t count) {
   tokens = count;
-  const double scores = 4.0 * layers * static_cast<double>(count) * static_cast<double>(hidden);
+  const double scores = projects() ? 0 : 4.0 * layers * static_cast<double>(count) * static_cast<double>(hidden);
   flops = static_cast<double>(count) * (token_flops + scores);
 }
 

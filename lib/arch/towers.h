@@ -21,6 +21,8 @@ struct Tower {
   double token_flops = 0;  ///< forward FLOPs per token without attention scores, 2 per weight multiplication
   double flops = 0;        ///< forward FLOPs per image, with scores; 0 if `tokens` is
 
+  /// A projector: no layers that attend.
+  bool projects() const { return what == "projector"; }
   /// Sets tokens per image, and FLOPs with them.
   void set_tokens(std::int64_t count);
 

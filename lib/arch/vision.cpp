@@ -175,6 +175,40 @@ VisionSpec read_qwen(ConfigReader& config, ConfigReader& section, std::string_vi
   return out;
 }
 
+/// Source of names and defaults: Mistral3Config and PixtralVisionConfig of transformers 5.23.
+VisionSpec read_mistral3(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
+  if (const auto tower = section.text({"model_type"}, "pixtral"); tower != "pixtral")
+    throw Refused{fmt::format("its vision tower is a {}", tower)};
+  if (decoder.model_type != "mistral" && decoder.model_type != "ministral3")
+    throw Refused{fmt::format("its decoder is a {}", decoder.model_type)};
+  auto out = read_sizes(section, {"num_hidden_layers", "num_attention_heads"});
+  out.kind = TowerKind::kPixtral;
+  out.image = section.integer({"image_size"}, 1024, 1, kMostSide);
+  out.merge = config.integer({"spatial_merge_size"}, 2, 1, kMostSide);
+  if (std::int64_t{out.merge} * out.patch > kMostSide) throw Refused{"its merged patches are larger than pictures"};
+  out.image_token = config.integer({"image_token_index", "image_token_id"}, 10, 0, kMostVocab);
+  out.projector_bias = config.boolean({"multimodal_projector_bias"}, false);
+  out.projector_eps = decoder.norm_eps;
+  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+  if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
+  const auto act = section.text({"hidden_act"}, "gelu");
+  if (act != "silu" && act != "gelu") throw Refused{fmt::format("its tower's activation is {}", act)};
+  out.gelu = act == "gelu";
+  if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
+  auto rope = section.child("rope_parameters");
+  out.theta = rope && rope->has("rope_theta") ? rope->number({"rope_theta"}, 1e4) : section.number({"rope_theta"}, 1e4);
+  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  if (const auto projector = config.text({"projector_hidden_act"}, "gelu"); projector != "gelu")
+    throw Refused{fmt::format("its projector's activation is {}", projector)};
+  if (config.is_list("vision_feature_layer")) throw Refused{"several layers of its tower are joined"};
+  const int layer = config.integer({"vision_feature_layer"}, -1, -kMostLayers, kMostLayers);
+  out.used_layers = layer < 0 ? out.layers + 1 + layer : layer;
+  if (out.used_layers < 1 || out.used_layers > out.layers)
+    throw Refused{"its vision_feature_layer is not one of the tower's layers"};
+  return out;
+}
+
 }  // namespace
 
 std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& decoder, std::string& why) {
@@ -183,11 +217,12 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
   const auto kind = config.text({"model_type"}, "");
   const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
   try {
-    if (kind != "llava" && kind != "gemma3" && !qwen)
+    if (kind != "llava" && kind != "gemma3" && kind != "mistral3" && !qwen)
       throw Refused{fmt::format("no {} is trained with pictures", kind)};
     auto section = config.child("vision_config");
     if (!section) throw Refused{"it has no vision_config"};
     if (qwen) return read_qwen(config, *section, kind, decoder);
+    if (kind == "mistral3") return read_mistral3(config, *section, decoder);
     return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
   } catch (const Refused& refused) {
     why = refused.why;
@@ -274,10 +309,36 @@ void lay_out_qwen(const VisionSpec& vision, std::int64_t text_hidden, Layout& la
     merger(fmt::format("{}.deepstack_merger_list.{}", tower, j), joined);
 }
 
+void lay_out_pixtral(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kTowerModule), projector(kProjectorModule);
+  const std::int64_t width = vision.hidden;
+  TowerBuilder add(layout.tower_parameters);
+  const auto norm = [&](const std::string& name) { add.numbers(name + ".weight", {width}, Initial::kOne); };
+  add.numbers(tower + ".patch_conv.weight", {width, VisionSpec::kChannels, vision.patch, vision.patch});
+  norm(tower + ".ln_pre");
+  for (int layer = 0; layer < vision.layers; ++layer) {
+    add.trained(layer < vision.used_layers);
+    const auto prefix = fmt::format("{}.transformer.layers.{}.", tower, layer);
+    norm(prefix + "attention_norm");
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      add.linear(prefix + "attention." + name, width, width, false);
+    norm(prefix + "ffn_norm");
+    add.linear(prefix + "feed_forward.gate_proj", width, vision.ffn, false);
+    add.linear(prefix + "feed_forward.up_proj", width, vision.ffn, false);
+    add.linear(prefix + "feed_forward.down_proj", vision.ffn, width, false);
+  }
+  add.trained(true);
+  norm(projector + ".norm");
+  add.linear(projector + ".patch_merger.merging_layer", width * vision.merge * vision.merge, width, false);
+  add.linear(projector + ".linear_1", width, text_hidden, vision.projector_bias);
+  add.linear(projector + ".linear_2", text_hidden, text_hidden, vision.projector_bias);
+}
+
 }  // namespace
 
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
-  vision.any_size() ? lay_out_qwen(vision, text_hidden, layout) : lay_out_vit(vision, text_hidden, layout);
+  if (vision.kind == TowerKind::kPixtral) return lay_out_pixtral(vision, text_hidden, layout);
+  vision.qwen() ? lay_out_qwen(vision, text_hidden, layout) : lay_out_vit(vision, text_hidden, layout);
 }
 
 }  // namespace automodel::arch

@@ -17,10 +17,11 @@ class ConfigReader;
 struct ModelSpec;
 
 enum class TowerKind : std::uint8_t {
-  kClip,    ///< transformers' CLIPVisionModel; pictures of one size
-  kSiglip,  ///< transformers' SiglipVisionModel: no class token, no norm in front; pictures of one size
-  kQwen25,  ///< Qwen2.5-VL: RMSNorm, gated MLP, most layers attend within windows; pictures of any size
-  kQwen3,   ///< Qwen3-VL and Qwen3.5: LayerNorm, learned positions beside the rotary ones; pictures of any size
+  kClip,     ///< transformers' CLIPVisionModel; pictures of one size
+  kSiglip,   ///< transformers' SiglipVisionModel: no class token, no norm in front; pictures of one size
+  kQwen25,   ///< Qwen2.5-VL: RMSNorm, gated MLP, most layers attend within windows; pictures of any size
+  kQwen3,    ///< Qwen3-VL and Qwen3.5: LayerNorm, learned positions beside the rotary ones; pictures of any size
+  kPixtral,  ///< Mistral 3: RMSNorm, gated MLP, no biases; pictures of any size
 };
 
 /// A ViT and what follows it up to the decoder's width. Its rows replace the placeholder tokens of a picture.
@@ -34,19 +35,20 @@ struct VisionSpec {
   double eps = 1e-5;
   int image_token = 0;  ///< id of the placeholder
 
+  int used_layers = 0;  ///< the first so many layers run; those behind them are stored, but never used
+
   // CLIP and SigLIP
-  int image = 0;              ///< side of a picture in pixels
-  int used_layers = 0;        ///< the first so many layers run; those behind them are stored, but never used
+  int image = 0;              ///< side of a picture in pixels; of Pixtral, the longest that is usual
   bool drops_first = false;   ///< the first row, CLIP's class token, is not passed on
   bool pooling_head = false;  ///< SigLIP: a head that is stored, but never used
   /// Gemma 3's projector: rows are normed by the tower, their means over squares are projected, so many to a side. 0:
   /// LLaVA's, two linear layers with a GELU between.
   int pooled = 0;
-  bool projector_bias = true;  ///< LLaVA
+  bool projector_bias = true;  ///< LLaVA and Mistral 3
   bool both_ways = false;      ///< Gemma 3: a picture's tokens in the decoder see each other, also later ones
   std::int32_t begin_token = -1, end_token = -1;  ///< Gemma 3: around a picture's placeholders
 
-  // Qwen
+  // Qwen and Pixtral
   int merge = 1;                       ///< merge x merge patches become one row of the decoder
   int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
   int table = 0;                       ///< Qwen3: side of the table of learned positions
@@ -54,8 +56,14 @@ struct VisionSpec {
   std::vector<int> whole_layers = {};  ///< Qwen2.5: layers that attend over the whole picture
   std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
 
+  // Pixtral
+  double theta = 1e4;        ///< of the rotary frequencies
+  double projector_eps = 0;  ///< of the projector's norm
+  bool gelu = false;         ///< activation of the gated MLP; else SiLU
+
   static constexpr int kChannels = 3;
-  bool any_size() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
+  bool qwen() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
+  bool any_size() const { return qwen() || kind == TowerKind::kPixtral; }
   /// Of one size: patches, rows of the tower, and placeholder tokens of a picture.
   int patches() const { return (image / patch) * (image / patch); }
   int rows() const { return patches() + (kind == TowerKind::kClip ? 1 : 0); }
@@ -70,7 +78,7 @@ struct PatchGrid {
   bool operator==(const PatchGrid&) const = default;
 };
 
-/// Names of its modules in memory: CLIP's tower and projector, and Qwen's tower, which ends in the decoder's width.
+/// Names of its modules in memory: tower and projector, or Qwen's tower, which ends in the decoder's width.
 inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector",
                                   kVisualModule = "model.visual";
 

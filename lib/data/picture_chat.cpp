@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "data/messages.h"
 #include "pictures/decode.h"
+#include "tokenizer/unicode.h"
 
 namespace automodel::data {
 namespace {
@@ -63,6 +65,16 @@ class RowPixels {
   std::int64_t sum_ = 0;
 };
 
+std::string without_space_in_front(const std::string& text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto point = tokenizer::code_point_at(text, at);
+    if (!tokenizer::is_space(point.value)) break;
+    at += point.bytes;
+  }
+  return text.substr(at);
+}
+
 /// The pictures that the messages name. Every one is decoded: what is damaged is found here.
 std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPictures& row,
                                       const std::optional<pictures::Processor>& processor) {
@@ -99,6 +111,25 @@ std::vector<bool> AnswerMarks::find(const std::vector<std::int32_t>& ids) const 
   }
 }
 
+std::vector<bool> find_answers(const std::vector<std::int32_t>& ids, const std::vector<AnswerText>& answers,
+                               const std::vector<std::int32_t>& stops) {
+  std::vector<bool> out(ids.size(), false);
+  auto next = ids.begin();
+  for (const auto& answer : answers) {
+    const auto* text = &answer.ids;
+    auto at = std::search(next, ids.end(), text->begin(), text->end());
+    if (at == ids.end() && answer.trimmed != answer.ids) {
+      text = &answer.trimmed;
+      at = std::search(next, ids.end(), text->begin(), text->end());
+    }
+    if (at == ids.end()) break;
+    next = at + std::ssize(*text);
+    if (next != ids.end() && std::ranges::find(stops, *next) != stops.end()) ++next;
+    std::fill(out.begin() + (at - ids.begin()), out.begin() + (next - ids.begin()), true);
+  }
+  return out;
+}
+
 std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTokenizer> tokenizer,
                                                      std::unique_ptr<const ChatFormat> chat,
                                                      const pictures::PictureTokens& tokens, const std::string& key,
@@ -107,12 +138,10 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
   out->tokenizer_ = std::move(tokenizer);
   out->chat_ = std::move(chat);
   out->tokens_ = tokens;
-  std::string why = "it renders nothing between a question and its answer, or nothing behind the answer";
+  if (!out->find_tokens(key, problems)) return nullptr;
+  std::string why = "it renders no answer, or nothing behind it";
   try {
-    if (auto marks = out->find_marks()) {
-      out->marks_ = std::move(*marks);
-      return out;
-    }
+    if (out->find_marks()) return out;
   } catch (const RowRefused& error) {
     why = error.what();
   }
@@ -147,12 +176,35 @@ std::string PictureChat::with_pictures_apart(const std::string& text) const {
   return text;
 }
 
-std::optional<AnswerMarks> PictureChat::find_marks() const {
+bool PictureChat::find_tokens(const std::string& key, Diagnostics& problems) {
+  if (!tokens_.processor) return true;
+  for (const auto& [text, token] :
+       {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
+    if (text->empty()) continue;
+    *token = single_token(*text);
+    if (*token) continue;
+    problems.add("bad-tokenizer", key)
+        .says("the tokenizer has no token '{}', which the processor puts behind rows of a picture", printable(*text))
+        .hint("the tokenizer and the processor must be of one model");
+    return false;
+  }
+  return true;
+}
+
+std::optional<std::int32_t> PictureChat::single_token(const std::string& text) const {
+  const auto ids = tokenizer_->encode(text, {.special = false}).ids;
+  return ids.size() == 1 ? std::optional(ids.front()) : std::nullopt;
+}
+
+bool PictureChat::find_marks() {
   constexpr const char* kSentinel = "XSENTINELMARKERX";
   if (!tokens_.answer.empty()) {
-    const auto stop = tokenizer_->encode(tokens_.stop, {.special = false}).ids;
+    const auto stop = single_token(tokens_.stop);
     auto marker = tokenizer_->encode(tokens_.answer, {.special = false}).ids;
-    if (stop.size() == 1 && !marker.empty()) return AnswerMarks{std::move(marker), stop.front()};
+    if (stop && !marker.empty()) {
+      marks_ = AnswerMarks{std::move(marker), *stop};
+      return true;
+    }
   }
   auto messages = ordered_json::array({turn("user", "u")});
   const auto question = ids_of(messages, {}).size();
@@ -162,8 +214,53 @@ std::optional<AnswerMarks> PictureChat::find_marks() const {
   const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(std::min(question, whole.size()));
   const auto found = std::search(begin, whole.end(), sentinel.begin(), sentinel.end());
   const auto behind = found + static_cast<std::ptrdiff_t>(found == whole.end() ? 0 : sentinel.size());
-  if (found == begin || behind >= whole.end()) return std::nullopt;
-  return AnswerMarks{{begin, found}, *behind};
+  if (found == whole.end() || behind == whole.end()) return false;
+  if (found != begin) {
+    marks_ = AnswerMarks{{begin, found}, *behind};
+    return true;
+  }
+  for (const char* text : {"<end_of_turn>", "<|im_end|>", "<|eot_id|>"})  // as NeMo AutoModel
+    if (const auto id = single_token(text)) stops_.push_back(*id);
+  if (const auto eos = tokenizer_->eos()) stops_.push_back(*eos);
+  return true;
+}
+
+std::vector<bool> PictureChat::answers_in(const std::vector<std::int32_t>& ids, const ordered_json& messages) const {
+  if (marks_) return marks_->find(ids);
+  std::vector<AnswerText> answers;
+  for (const auto& message : messages) {
+    if (message["role"] != "assistant") continue;
+    const auto& parts = message["content"];
+    const auto text = std::ranges::find_if(parts, [](const ordered_json& part) { return part["type"] == "text"; });
+    if (text == parts.end() || (*text)["text"] == "") continue;
+    const auto words = (*text)["text"].get<std::string>();
+    const auto ids_of_text = [&](std::string_view part) { return tokenizer_->encode(part, {.special = false}).ids; };
+    answers.push_back({ids_of_text(words), ids_of_text(without_space_in_front(words))});
+  }
+  return find_answers(ids, answers, stops_);
+}
+
+std::vector<std::int32_t> PictureChat::expanded(const std::vector<std::int32_t>& text,
+                                                const std::vector<PictureSource>& pictures) const {
+  std::vector<std::int32_t> out;
+  auto picture = pictures.begin();
+  for (const auto id : text) {
+    if (id != tokens_.placeholder) {
+      out.push_back(id);
+      continue;
+    }
+    const auto size = (picture++)->size;
+    if (!row_end_) {
+      out.insert(out.end(), static_cast<std::size_t>(tokens_.count(size)), id);
+      continue;
+    }
+    const auto [columns, rows] = tokens_.grid(size);
+    for (int row = 0; row < rows; ++row) {
+      out.insert(out.end(), static_cast<std::size_t>(columns), id);
+      out.push_back(row + 1 < rows ? *row_end_ : *picture_end_);
+    }
+  }
+  return out;
 }
 
 BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const RowPictures& pictures,
@@ -180,17 +277,13 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
   std::int64_t wanted = 0;
   for (const auto& picture : out.pictures) wanted += tokens_.count(picture.size);
   if (wanted > lengths.limit.value_or(kMostTokens)) throw no_room(lengths.limit.value_or(kMostTokens));
-  std::vector<std::int32_t> ids;
-  auto picture = out.pictures.begin();
-  for (const auto id : text)
-    ids.insert(ids.end(), id == tokens_.placeholder ? static_cast<std::size_t>(tokens_.count((picture++)->size)) : 1,
-               id);
+  auto ids = expanded(text, out.pictures);
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {
     const auto end = ids.begin() + *lengths.limit;
     if (std::find(end, ids.end(), tokens_.placeholder) != ids.end()) throw no_room(*lengths.limit);
     ids.erase(end, ids.end());
   }
-  const auto answers = marks_.find(ids);
+  const auto answers = answers_in(ids, messages);
   for (std::size_t t = 1; t < ids.size(); ++t) out.labels.push_back(answers[t] ? ids[t] : kIgnoredLabel);
   if (!ids.empty()) ids.pop_back();
   out.attended = std::ssize(ids);

@@ -24,9 +24,21 @@ struct AnswerMarks {
   std::vector<bool> find(const std::vector<std::int32_t>& ids) const;
 };
 
+/// What a row's tokens are searched for where the template puts nothing before an answer.
+struct AnswerText {
+  std::vector<std::int32_t> ids = {};
+  std::vector<std::int32_t> trimmed = {};  ///< without the spaces in front
+};
+/// Which tokens are answers: the first place of each answer behind the one before it, also in what a user says, with
+/// one of `stops` behind it. From an answer that is not found on, there are none. Source: build_labels in NeMo
+/// AutoModel 0.7.
+std::vector<bool> find_answers(const std::vector<std::int32_t>& ids, const std::vector<AnswerText>& answers,
+                               const std::vector<std::int32_t>& stops);
+
 class PictureChat {
  public:
-  /// Null after `bad-template` if the template does not say where answers begin and end.
+  /// Null after `bad-template` if the template does not say where answers end, and after `bad-tokenizer` without the
+  /// tokens that the processor puts between placeholders.
   static std::unique_ptr<const PictureChat> open(std::shared_ptr<const RowTokenizer> tokenizer,
                                                  std::unique_ptr<const ChatFormat> chat,
                                                  const pictures::PictureTokens& tokens, const std::string& key,
@@ -37,18 +49,27 @@ class PictureChat {
   BuiltRow build(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                  const RowPictures& pictures, const RowLengths& lengths) const;
   const ChatFormat& chat() const { return *chat_; }
-  const AnswerMarks& marks() const { return marks_; }
 
  private:
   std::vector<std::int32_t> ids_of(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
-  std::optional<AnswerMarks> find_marks() const;
+  /// The ids of the processor's tokens; false after a problem.
+  bool find_tokens(const std::string& key, Diagnostics& problems);
+  /// What shows answers; false if nothing does.
+  bool find_marks();
+  std::optional<std::int32_t> single_token(const std::string& text) const;
+  /// The row's tokens with each picture's placeholders, and what is between them.
+  std::vector<std::int32_t> expanded(const std::vector<std::int32_t>& text,
+                                     const std::vector<PictureSource>& pictures) const;
+  std::vector<bool> answers_in(const std::vector<std::int32_t>& ids, const nlohmann::ordered_json& messages) const;
   /// Each PictureTokens::begin as Gemma 3's processor writes it.
   std::string with_pictures_apart(const std::string& text) const;
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;
   pictures::PictureTokens tokens_;
-  AnswerMarks marks_;
+  std::optional<AnswerMarks> marks_ = {};                        ///< empty: answers are searched for
+  std::vector<std::int32_t> stops_ = {};                         ///< then, behind one
+  std::optional<std::int32_t> row_end_ = {}, picture_end_ = {};  ///< of Processor
 };
 
 }  // namespace automodel::data

@@ -65,11 +65,12 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   const bool attends = spec.attends(layer);
   if (attends) {
     w.heads = static_cast<double>(spec.heads) / shares.heads;
-    w.query = static_cast<double>(spec.query_width()) / shares.heads;
-    w.value = static_cast<double>(spec.value_width()) / shares.heads;
-    w.joined = spec.latent ? 2 * w.query + w.value : w.query + 2.0 * spec.kv_heads * spec.head_dim / shares.keys;
+    w.query = static_cast<double>(spec.query_width(layer)) / shares.heads;
+    w.value = static_cast<double>(spec.value_width(layer)) / shares.heads;
+    const double keys = spec.has_keys(layer) ? 2.0 * spec.kv_heads_of(layer) * spec.head_dim_of(layer) : 0;
+    w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
     if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
-    if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width()) / shares.taken;
+    if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
   w.state = state_width(spec, layer) / shares.heads;
   w.value += state_value(spec, layer) / shares.heads;
@@ -140,7 +141,7 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
 }  // namespace
 
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda) {
-  const bool wide = spec.query_width() > kWidestFusedHead * spec.heads;
+  const bool wide = spec.query_width(layer) > kWidestFusedHead * spec.heads;
   const bool exact = bytes > 4 || (bytes == 4 && (spec.kv_heads < spec.heads || spec.attention_sinks));
   return spec.attends(layer) && spec.attention_softcap <= 0 && !(cuda && (wide || exact));
 }
@@ -154,6 +155,10 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   double elements = 2 * w.stream + norms + w.joined + w.state + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
   if (spec.branch_norms) elements += 2 * w.stream;
+  // A layer's own input: the projections, and their norm; factors of outputs keep what they multiply.
+  if (spec.layer_input > 0) elements += 2 * w.stream + 3.0 * spec.layer_input;
+  if (spec.layer_scale) elements += w.stream;
+  if (spec.is_moe(layer) && spec.moe->beside) elements += 4 * w.stream;
   if (spec.head_norm) elements += w.joined;
   elements += w.low_rank;
   // Statistics of two norms and of the softmax, in float32.

@@ -53,7 +53,7 @@ double modules_seconds(const plan::TrainingPlan& plan, const Hardware& hardware,
   }
   if (m.latent_up && spec.latent) {
     const auto& latent = *spec.latent;
-    const double queries = static_cast<double>(spec.query_width()) * latent.q_rank;
+    const double queries = static_cast<double>(spec.query_width(0)) * latent.q_rank;
     const double keys = static_cast<double>(spec.heads) * (latent.nope_dim + latent.v_dim) * latent.kv_rank;
     out += product(tokens * 2 * (queries + keys) / widths.heads);
   }

@@ -46,6 +46,7 @@ class Attention : public Block {
       : context_(context),
         spec_(context.spec),
         layer_(layer),
+        width_(spec_.head_dim_of(layer)),
         table_(!spec_.has_rope(layer) ? nullptr
                : spec_.slides(layer)  ? context.sliding_rope
                                       : context.rope) {
@@ -54,21 +55,22 @@ class Attention : public Block {
     output_ = weights.product({Part::kAttentionOut});
     const auto& first = *project_.weights[0];
     heads_ = context.seams.tensor->local(spec_.heads, first);
-    groups_ = context.seams.tensor->local(spec_.kv_heads, first);
+    groups_ = context.seams.tensor->local(spec_.kv_heads_of(layer), first);
+    borrows_ = !spec_.has_keys(layer);
+    values_are_keys_ = spec_.has_full_heads(layer) && spec_.full_heads->values_are_keys;
     if (spec_.head_norm) {
       query_norm_ = HeadNorm(context, weights, Part::kQueryNorm, spec_.heads, first);
-      key_norm_ = HeadNorm(context, weights, Part::kKeyNorm, spec_.kv_heads, first);
+      if (!borrows_) key_norm_ = HeadNorm(context, weights, Part::kKeyNorm, spec_.kv_heads_of(layer), first);
     }
     blocks_ = !weights.has(Part::kQkv) || spec_.qkv_order == arch::QkvOrder::kBlocks;
-    options_.scale =
-        spec_.attention_scale > 0 ? spec_.attention_scale : 1 / std::sqrt(static_cast<double>(spec_.head_dim));
+    options_.scale = spec_.attention_scale > 0 ? spec_.attention_scale : 1 / std::sqrt(static_cast<double>(width_));
     if (spec_.scale_by_layer) options_.scale /= layer + 1;
     options_.window = spec_.slides(layer) ? spec_.sliding_window : 0;
     options_.softcap = spec_.attention_softcap;
     options_.sinks = weights.weight(Part::kSinks);
   }
 
-  bool keeps_keys() const override { return true; }
+  bool keeps_keys() const override { return spec_.layers_without_keys == 0; }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     const auto qkv = context_.seams.tensor->column(y, drawn(project_, microbatch));
@@ -86,7 +88,7 @@ class Attention : public Block {
  private:
   /// [batch, tokens, (heads + 2 groups) * width] to [batch, tokens, heads * width].
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
-    const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
+    const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = width_;
     if (microbatch.cache) {
       const auto [q, k, v, gate] = prepared(apart(qkv), microbatch);
       const auto out = ops::attention_after(q, microbatch.cache->extend(layer_, k, v), options);
@@ -109,6 +111,7 @@ class Attention : public Block {
     }
     const auto heads = apart(qkv);
     const auto [q, k, v, gate] = prepared(heads, microbatch);
+    if (microbatch.lent && !borrows_) *microbatch.lent = {k, v};
     const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
     return gated(out, gate).reshape({batch, tokens, heads_ * width});
   }
@@ -118,7 +121,13 @@ class Attention : public Block {
   }
 
   Heads apart(const at::Tensor& qkv) const {
-    const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = spec_.head_dim;
+    const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = width_;
+    if (borrows_) return {qkv.view({batch, tokens, heads_, width}), {}, {}};
+    if (values_are_keys_) {
+      const auto parts = ops::split(qkv, {heads_ * width, groups_ * width});
+      const auto keys = parts[1].reshape({batch, tokens, groups_, width});
+      return {parts[0].reshape({batch, tokens, heads_, width}), keys, keys};
+    }
     if (spec_.attention_gate) {
       const auto parts = ops::split(qkv, {2 * heads_ * width, groups_ * width, groups_ * width});
       const auto both = ops::split(parts[0].reshape({batch, tokens, heads_, 2 * width}), {width, width});
@@ -139,14 +148,21 @@ class Attention : public Block {
     const bool late = spec_.head_norm && spec_.head_norm->after_rope;
     const auto norm = [&] {
       q = query_norm_(q);
-      k = key_norm_(k);
+      if (!borrows_) k = key_norm_(k);
     };
+    if (borrows_) {
+      AUTOMODEL_CHECK(microbatch.lent && microbatch.lent->k.defined(), "a layer without keys is lent another's");
+      k = microbatch.lent->k;
+      v = microbatch.lent->v;
+    } else if (spec_.value_norm) {
+      v = unit_rms(v, spec_.norm_eps);
+    }
     if (query_norm_ && !late) norm();
     if (spec_.qkv_clip > 0)
       for (auto* each : {&q, &k, &v}) *each = at::clamp(*each, -spec_.qkv_clip, spec_.qkv_clip);
     if (table_ != nullptr) {
       q = rotated(q, *table_, microbatch);
-      k = rotated(k, *table_, microbatch);
+      if (!borrows_) k = rotated(k, *table_, microbatch);
     }
     if (late) norm();
     if (spec_.query_growth != 0) q = grown(q, spec_, microbatch.positions);
@@ -156,10 +172,13 @@ class Attention : public Block {
   BlockContext context_;
   const arch::ModelSpec& spec_;
   int layer_;
-  RopeTable* table_;  ///< null: no rotary embedding in this layer
+  std::int64_t width_;  ///< of a head
+  RopeTable* table_;    ///< null: no rotary embedding in this layer
   ops::Linear project_ = {}, output_ = {};
   HeadNorm query_norm_ = {}, key_norm_ = {};
-  bool blocks_ = true;  ///< all queries, then all keys, then all values
+  bool borrows_ = false;          ///< keys and values are another layer's (ModelSpec::layers_without_keys)
+  bool values_are_keys_ = false;  ///< values are the keys' projection
+  bool blocks_ = true;            ///< all queries, then all keys, then all values
   std::int64_t heads_ = 1, groups_ = 1;
   ops::AttentionOptions options_ = {};
 };

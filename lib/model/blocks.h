@@ -30,6 +30,11 @@ struct PictureMasks {
   at::Tensor whole, window;
 };
 
+/// Keys and values of a layer, as attention takes them: [batch, tokens, heads, width].
+struct LentKeys {
+  at::Tensor k, v;
+};
+
 /// One microbatch as a stage sees it: int64 tensors [batch, tokens], this rank's part of the sequence.
 struct Microbatch {
   at::Tensor ids = {};
@@ -51,6 +56,9 @@ struct Microbatch {
   std::shared_ptr<const PictureMasks> masks = {};
   /// The rotation that follows from them, of a stage's table; set by the stage.
   std::shared_ptr<const PlacedAngles> placed = {};
+  /// Where a layer's keys and values serve later layers: to be filled by the layer that makes them, read by the others;
+  /// set by the stage for one layer.
+  std::shared_ptr<LentKeys> lent = {};
   at::Tensor real = {};                             ///< bool, false for padding; undefined: no padding
   std::shared_ptr<RouterStatistics> routers = {};   ///< null where there is no auxiliary loss
   std::shared_ptr<RouterLoads> loads = {};          ///< null if router biases are not updated
@@ -132,6 +140,9 @@ std::unique_ptr<Block> make_moe(const BlockContext& context, int layer);
 
 /// The gate for an activation without parameters of its own.
 ops::Gate gate_of(arch::Activation activation);
+
+/// RMSNorm without a weight, over the last dimension.
+at::Tensor unit_rms(const at::Tensor& x, double eps);
 
 /// A norm of the model's kind (ModelSpec::norm), with whichever parameters it has.
 class Norm {

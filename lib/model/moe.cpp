@@ -49,6 +49,14 @@ class Moe : public Block {
       latent_in_ = weights.product({arch::Part::kLatentIn});
       latent_out_ = weights.product({arch::Part::kLatentOut});
     }
+    if (moe_.beside) {
+      const LayerWeights weights(context, layer);
+      const auto norm = [&](arch::Part part) { return Norm(context, weights.fqn(part)); };
+      shared_norm_ = norm(arch::Part::kSharedNorm);
+      shared_out_norm_ = norm(arch::Part::kSharedOutNorm);
+      experts_norm_ = norm(arch::Part::kExpertsNorm);
+      experts_out_norm_ = norm(arch::Part::kExpertsOutNorm);
+    }
     if (moe_.shared_switch) switch_ = LayerWeights(context, layer).product({arch::Part::kSharedSwitch});
   }
 
@@ -57,7 +65,7 @@ class Moe : public Block {
     const auto mine = seams_.tensor->part(y);
     const auto x = mine.reshape({-1, mine.size(-1)});
     const auto routing = router_.route(x, real_rows(microbatch), microbatch);
-    const auto narrow = moe_.latent > 0 ? ops::linear(x, latent_in_) : x;
+    const auto narrow = moe_.latent > 0 ? ops::linear(x, latent_in_) : experts_norm_ ? experts_norm_(x) : x;
     std::vector<Portion> parts;
     const std::int64_t count = seams_.expert->parts();
     for (std::int64_t p = 0; p < count; ++p) {
@@ -65,7 +73,7 @@ class Moe : public Block {
       parts.push_back(dispatch(narrow.narrow(0, begin, end - begin), routing.experts.narrow(0, begin, end - begin),
                                routing.weights.narrow(0, begin, end - begin)));
     }
-    auto shared = shared_ ? shared_->forward(y, microbatch) : at::Tensor();
+    auto shared = shared_ ? shared_->forward(shared_norm_ ? shared_norm_(y) : y, microbatch) : at::Tensor();
     if (!switch_.weights.empty())
       shared = shared * at::sigmoid(seams_.tensor->tokenwise(y, drawn(switch_, microbatch)));
     for (auto& part : parts) compute(part);
@@ -75,6 +83,7 @@ class Moe : public Block {
     if (moe_.latent > 0) all = ops::linear(all, latent_out_);
     all = all.view(mine.sizes());
     const auto whole = seams_.tensor->whole(all);
+    if (moe_.beside) return shared_out_norm_(shared) + experts_out_norm_(whole);
     return shared.defined() ? whole + shared : whole;
   }
 
@@ -121,7 +130,9 @@ class Moe : public Block {
   Experts experts_;
   std::unique_ptr<Block> shared_ = {};
   ops::Linear latent_in_ = {}, latent_out_ = {};  ///< down to a narrower width for the experts, and back up
-  ops::Linear switch_ = {};                       ///< gate of the shared experts' result; without weights: ungated
+  /// Of an MLP beside the experts (MixtureOfExperts::beside): y is then the residual stream itself.
+  Norm shared_norm_ = {}, shared_out_norm_ = {}, experts_norm_ = {}, experts_out_norm_ = {};
+  ops::Linear switch_ = {};  ///< gate of the shared experts' result; without weights: ungated
 };
 
 }  // namespace

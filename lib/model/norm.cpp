@@ -1,10 +1,17 @@
 #include "ops/norm.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/rsqrt.h>
 
 #include "model/blocks.h"
+#include "ops/element_type.h"
 
 namespace automodel::model {
+
+at::Tensor unit_rms(const at::Tensor& x, double eps) {
+  const auto wide = x.to(ops::compute_type(x.scalar_type()));
+  return (wide * at::rsqrt((wide * wide).mean(-1, true) + eps)).to(x.scalar_type());
+}
 
 Norm::Norm(const BlockContext& context, const std::string& fqn)
     : present_(true),

@@ -4,19 +4,15 @@
 #include <fmt/format.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 
 #include "base/error.h"
+#include "model/patch_rows.h"
 #include "model/vision_tower.h"
 #include "ops/activation.h"
-#include "ops/attention.h"
 #include "ops/graph.h"
 #include "ops/norm.h"
-#include "ops/rope.h"
-#include "ops/split.h"
 
 namespace automodel::model {
 namespace {
@@ -24,29 +20,11 @@ namespace {
 using arch::PatchGrid;
 using arch::TowerKind;
 
-/// Where the patches of a microbatch's pictures are. Patches are in blocks of merge x merge, which become one row of
-/// the decoder; `order` permutes blocks.
-struct Places {
-  std::vector<int> rows = {}, columns = {};  ///< of each patch in its picture
-  std::vector<std::int64_t> pictures = {};   ///< patches of each picture
-  std::vector<std::int64_t> windows = {};    ///< patches of each window, in the order of windows
-  std::vector<std::int64_t> order = {};      ///< block at each place in the order of windows
+/// Where patches are, and their windows. `order` permutes blocks.
+struct Places : PatchPlaces {
+  std::vector<std::int64_t> windows = {};  ///< patches of each window, in the order of windows
+  std::vector<std::int64_t> order = {};    ///< block at each place in the order of windows
 };
-
-/// The order of pixel values: block by block, row by row (Qwen2VLImageProcessor).
-Places find_places(const std::vector<PatchGrid>& grids, int merge) {
-  Places out;
-  for (const auto& grid : grids) {
-    out.pictures.push_back(grid.patches());
-    for (int y = 0; y < grid.rows; y += merge)
-      for (int x = 0; x < grid.columns; x += merge)
-        for (int inner = 0; inner < merge * merge; ++inner) {
-          out.rows.push_back(y + inner / merge);
-          out.columns.push_back(x + inner % merge);
-        }
-  }
-  return out;
-}
 
 /// Windows of `side` x `side` blocks, row by row; those at the right and the bottom edge are smaller. Source:
 /// get_vision_window_index in transformers 5.23.
@@ -116,10 +94,6 @@ class QwenTower : public VisionTower {
     ops::Linear first, second;
     bool joined;  ///< the norm is over the joined block
   };
-  /// Angles of the rotation by row and column [patches, width of a head / 2].
-  struct Rotation {
-    at::Tensor cos, sin, places;
-  };
 
   at::Tensor normed(const at::Tensor& x, const Norm& norm) const {
     return old_ ? ops::rms_norm(x, *norm.weight, spec_.eps) : ops::layer_norm(x, norm.weight, norm.bias, spec_.eps);
@@ -181,52 +155,13 @@ class QwenTower : public VisionTower {
   }
 
   /// Each head's first quarter and third quarter rotate by row, the others by column.
-  Rotation rotation(const Places& places, const at::Tensor& like) const {
+  PatchRotation rotation(const Places& places, const at::Tensor& like) const {
     constexpr double kTheta = 10000;
     const int half = spec_.hidden / spec_.heads / 2, quarter = half / 2;
-    const auto patches = std::ssize(places.rows);
-    const auto type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    auto cos = at::empty({patches, half}, at::kDouble), sin = at::empty({patches, half}, at::kDouble);
-    double* c = cos.mutable_data_ptr<double>();
-    double* s = sin.mutable_data_ptr<double>();
     std::vector<float> frequencies;
     for (int i = 0; i < half; ++i)
       frequencies.push_back(static_cast<float>(std::pow(kTheta, -2.0 * (i % quarter) / half)));
-    for (std::int64_t patch = 0; patch < patches; ++patch)
-      for (int i = 0; i < half; ++i) {
-        const auto& axis = i < quarter ? places.rows : places.columns;
-        const auto angle = static_cast<float>(axis[static_cast<std::size_t>(patch)]) *
-                           frequencies[static_cast<std::size_t>(i)];  // as transformers
-        c[patch * half + i] = std::cos(static_cast<double>(angle));
-        s[patch * half + i] = std::sin(static_cast<double>(angle));
-      }
-    const at::Device device = like.device();
-    return {cos.to(device, type), sin.to(device, type), at::arange(patches, at::kLong).unsqueeze(0).to(device)};
-  }
-
-  /// Attention within consecutive parts of `sizes` patches. Parts of one size that follow each other run together.
-  at::Tensor attend(const Layer& layer, const at::Tensor& y, const Rotation& rotation,
-                    const std::vector<std::int64_t>& sizes) const {
-    const std::int64_t heads = spec_.heads, width = spec_.hidden / heads;
-    const auto parts = ops::split(ops::linear(y, layer.qkv).unsqueeze(0), {spec_.hidden, spec_.hidden, spec_.hidden});
-    const auto by_head = [&](const at::Tensor& x) { return x.unflatten(2, {heads, width}).contiguous(); };
-    const auto q = ops::rope(by_head(parts[0]), rotation.cos, rotation.sin, rotation.places),
-               k = ops::rope(by_head(parts[1]), rotation.cos, rotation.sin, rotation.places), v = by_head(parts[2]);
-    std::vector<at::Tensor> out;
-    std::int64_t first = 0;
-    for (auto size = sizes.begin(); size != sizes.end();) {
-      const auto end = std::find_if(size, sizes.end(), [&](std::int64_t each) { return each != *size; });
-      const auto count = end - size;
-      const auto part = [&](const at::Tensor& x) {
-        return x.narrow(1, first, count * *size).view({count, *size, heads, width});
-      };
-      out.push_back(ops::attention(part(q), part(k), part(v),
-                                   {.scale = 1 / std::sqrt(static_cast<double>(width)), .causal = false})
-                        .reshape({count * *size, spec_.hidden}));
-      first += count * *size;
-      size = end;
-    }
-    return ops::linear(out.size() == 1 ? out.front() : at::cat(out), layer.out);
+    return rotation_of(places, frequencies, like);
   }
 
   at::Tensor merged(const at::Tensor& x, const Merger& merger) const {
@@ -237,7 +172,7 @@ class QwenTower : public VisionTower {
   }
 
   PictureRows encode(const PictureValues& pictures, const at::Tensor& anchor) const {
-    auto places = find_places(pictures.grids, spec_.merge);
+    Places places{find_places(pictures.grids, spec_.merge), {}, {}};
     auto x = embed(pictures, places, anchor);
     AUTOMODEL_CHECK(std::ssize(places.rows) == x.size(0), "the pixels are those of the pictures' patches");
     if (spec_.window > 0) x = by_windows(pictures.grids, x, places);
@@ -248,8 +183,9 @@ class QwenTower : public VisionTower {
       const auto& whole = spec_.whole_layers;
       const bool windows = spec_.window > 0 && std::find(whole.begin(), whole.end(), number) == whole.end();
       const auto y = normed(x, layer.before_attention);
-      const auto [sum, z] =
-          add_normed(x, attend(layer, y, turns, windows ? places.windows : places.pictures), layer.before_mlp);
+      const auto attended =
+          attend_within(ops::linear(y, layer.qkv), spec_.heads, turns, windows ? places.windows : places.pictures);
+      const auto [sum, z] = add_normed(x, ops::linear(attended, layer.out), layer.before_mlp);
       const auto up = ops::linear(z, layer.up);
       x = sum +
           ops::linear(old_ ? ops::gated(up, ops::Gate::kSilu) : ops::activate(up, ops::Gate::kGeluTanh), layer.down);

@@ -107,6 +107,10 @@ Frequencies frequencies(const Rope& rope, int max_positions, std::int64_t length
     case RopeKind::kLlama3: llama3(rope, out.inverse); break;
     case RopeKind::kYarn: out.scaling = yarn(rope, out.inverse); break;
     case RopeKind::kLongRope: out.scaling = long_rope(rope, max_positions, length, out.inverse); break;
+    case RopeKind::kProportional:
+      std::fill(out.inverse.begin() + static_cast<std::ptrdiff_t>(rope.share * rope.rotary_dim / 2), out.inverse.end(),
+                0.0F);
+      break;
   }
   return out;
 }

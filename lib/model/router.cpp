@@ -1,5 +1,6 @@
 #include "model/router.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -25,11 +26,14 @@ namespace automodel::model {
 using arch::Part;
 using arch::RouterScore;
 
-Router::Router(const BlockContext& context, int layer) : moe_(*context.spec.moe), layer_(layer) {
+Router::Router(const BlockContext& context, int layer)
+    : moe_(*context.spec.moe), layer_(layer), eps_(context.spec.norm_eps) {
   const LayerWeights weights(context, layer);
   weight_ = weights.weight(Part::kRouter);
   bias_ = weights.bias(Part::kRouter);
   correction_ = weights.weight(Part::kRouterBias);
+  input_scale_ = weights.weight(Part::kRouterScale);
+  expert_scale_ = weights.weight(Part::kExpertScale);
   AUTOMODEL_CHECK(weight_ != nullptr, "no router in layer " + std::to_string(layer));
 }
 
@@ -88,10 +92,17 @@ at::Tensor Router::weigh(const at::Tensor& logits, const at::Tensor& experts) co
     if (moe_.normalize_least > 0) sum = at::clamp_min(sum, moe_.normalize_least);
     out = out / sum;
   }
+  if (expert_scale_ != nullptr)
+    out =
+        out *
+        ops::use(*expert_scale_, logits).to(out.scalar_type()).index_select(0, experts.flatten()).view(experts.sizes());
   return moe_.scaling == 1 ? out : out * moe_.scaling;
 }
 
-Routing Router::route(const at::Tensor& x, const at::Tensor& real, const Microbatch& microbatch) const {
+Routing Router::route(const at::Tensor& input, const at::Tensor& real, const Microbatch& microbatch) const {
+  auto x = input;
+  if (input_scale_ != nullptr)
+    x = unit_rms(x, eps_) * ops::use(*input_scale_, x) * (1 / std::sqrt(static_cast<double>(x.size(-1))));
   const auto& statistics = microbatch.routers;
   const auto type = ops::compute_type(x.scalar_type());
   at::Tensor logits;

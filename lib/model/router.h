@@ -23,8 +23,8 @@ class Router {
  public:
   Router(const BlockContext& context, int layer);
 
-  /// x [n, width]; `real` [n] as in balanced(). Records auxiliary-loss statistics and loads in the microbatch if it
-  /// collects them.
+  /// x [n, width]: what the router sees, or the residual stream where it normalises its own input; `real` [n] as in
+  /// balanced(). Records auxiliary-loss statistics and loads in the microbatch if it collects them.
   Routing route(const at::Tensor& x, const at::Tensor& real, const Microbatch& microbatch) const;
 
  private:
@@ -35,7 +35,8 @@ class Router {
 
   const arch::MixtureOfExperts& moe_;
   int layer_;
-  ops::Parameter *weight_, *bias_, *correction_;
+  ops::Parameter *weight_, *bias_, *correction_, *input_scale_, *expert_scale_;
+  double eps_;
 };
 
 }  // namespace automodel::model

@@ -8,15 +8,18 @@
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/unbind.h>
 
 #include "base/error.h"
 #include "model/embedding_noise.h"
 #include "model/token_index.h"
+#include "ops/activation.h"
 #include "ops/checkpoint.h"
 #include "ops/element_type.h"
 #include "ops/embedding.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/scalar_type.h"
 #include "ops/split.h"
 
@@ -80,9 +83,18 @@ struct StageModel::Layer {
   bool parallel;
   double scale;
   std::unique_ptr<Block> mixer, mlp;
+  ops::Linear input_gate = {}, input_up = {};  ///< of the layer's own input; without weights: it has none
+  Norm input_norm = {};
+  ops::Gate input_activation = ops::Gate::kGeluTanh;
+  ops::Parameter* output_scale = nullptr;  ///< a buffer [1]; null: 1
+  bool lends, borrows;                     ///< keys and values (ModelSpec::layers_without_keys)
 
   Layer(const BlockContext& context, int number)
-      : index(number), parallel(context.spec.parallel_blocks), scale(context.spec.residual_scale) {
+      : index(number),
+        parallel(context.spec.parallel_blocks),
+        scale(context.spec.residual_scale),
+        lends(context.spec.lends_keys(number)),
+        borrows(!context.spec.has_keys(number)) {
     const LayerWeights weights(context, number);
     const auto norm = [&](arch::Part part) { return weights.has(part) ? Norm(context, weights.fqn(part)) : Norm(); };
     before_mixer = norm(arch::Part::kMixerNorm);
@@ -92,6 +104,13 @@ struct StageModel::Layer {
     mixer = make_mixer(context, number);
     if (context.spec.has_feed(number))
       mlp = context.spec.is_moe(number) ? make_moe(context, number) : make_mlp(context, number);
+    if (weights.has(arch::Part::kInputGate)) {
+      input_gate = weights.product({arch::Part::kInputGate});
+      input_up = weights.product({arch::Part::kInputUp});
+      input_norm = norm(arch::Part::kInputNorm);
+      input_activation = gate_of(context.spec.activation);
+    }
+    output_scale = weights.weight(arch::Part::kLayerScale);
     for (const auto& weight : context.weights.all())
       if (weight->info.layer == number && std::find(units.begin(), units.end(), weight->unit) == units.end())
         units.push_back(weight->unit);
@@ -110,8 +129,31 @@ struct StageModel::Layer {
     return scale == 1 ? y : y * scale;
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch,
-                                  plan::Recompute recompute) {
+  /// `in`: the residual stream in two summands; behind them the layer's own input, and keys and values that it borrows,
+  /// undefined where it has none. Returns the two summands, and behind them what it lends.
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, Microbatch microbatch, plan::Recompute recompute) {
+    if (in.size() == 2) return blocks(in, microbatch, recompute);
+    if (lends || borrows) microbatch.lent = std::make_shared<LentKeys>(LentKeys{in[3], in[4]});
+    auto out = blocks(in, microbatch, recompute);
+    out = finished(out[0], out[1], in[2], microbatch);
+    if (lends) out.insert(out.end(), {microbatch.lent->k, microbatch.lent->v});
+    return out;
+  }
+
+  /// Adds the layer's own input, and scales.
+  std::vector<at::Tensor> finished(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& input,
+                                   const Microbatch& microbatch) const {
+    auto y = x + delta;
+    if (!input_gate.weights.empty()) {
+      const auto gate = ops::activate(ops::linear(y, drawn(input_gate, microbatch)), input_activation);
+      y = y + input_norm(ops::linear(gate * input, drawn(input_up, microbatch)));
+    }
+    if (output_scale != nullptr) y = y * output_scale->value.to(y.scalar_type());
+    return {y, {}};
+  }
+
+  std::vector<at::Tensor> blocks(const std::vector<at::Tensor>& in, const Microbatch& microbatch,
+                                 plan::Recompute recompute) {
     if (!mixer) {
       const auto [x, y] = enter(before_feed, in[0], in[1]);
       return {x, leave(after_feed, mlp->forward(y, microbatch))};
@@ -172,8 +214,15 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kLayerInputs) inputs_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kHead && weight->full.size() == 2)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
+  }
+  if (modules_.embeddings && spec_.layer_input > 0) {
+    const auto find = [&](const char* name) { return weights_.parameter(layout.base + "." + name + ".weight"); };
+    input_table_ = find("embed_tokens_per_layer");
+    input_product_ = {.weights = {find("per_layer_model_projection")}};
+    input_norm_ = find("per_layer_projection_norm");
   }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
@@ -254,6 +303,7 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
     x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
   std::vector<at::Tensor> out = {x};
+  if (input_table_ != nullptr) out.push_back(layer_inputs(microbatch, x, in));
   if (places.defined()) {
     auto values = microbatch.pictures;
     values.pixels = values.pixels.to(options_.type);
@@ -267,6 +317,17 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
   const auto rows = microbatch.positions + spec_.first_position_row;
   out[0] = out[0] + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in);
   return out;
+}
+
+/// Source: get_per_layer_inputs and project_per_layer_inputs of Gemma 4 in transformers 5.23.
+at::Tensor StageModel::layer_inputs(const Microbatch& microbatch, const at::Tensor& x, const at::Tensor& in) {
+  const double width = spec_.layer_input;
+  const auto of_token = ops::embedding(microbatch.ids, *input_table_, in, spec_.pad_token.value_or(-1)) *
+                        rounded_to(std::sqrt(width), x.scalar_type());
+  const std::vector<std::int64_t> apart = {spec_.layers, spec_.layer_input};
+  const auto of_embedding =
+      (ops::linear(x, input_product_) * (1 / std::sqrt(static_cast<double>(spec_.hidden)))).unflatten(2, apart);
+  return (ops::rms_norm(of_embedding, *input_norm_, spec_.norm_eps) + of_token.unflatten(2, apart)) * std::sqrt(0.5);
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
@@ -285,10 +346,16 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
     };
   };
   nested(positions_unit_);
+  nested(inputs_unit_);
   if (vision_)
     for (const int unit : vision_->units()) nested(unit);
   auto out = observed(embedding_unit_, {anchor_}, part);
-  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}, .places = places};
+  const bool inputs = input_table_ != nullptr;
+  return {.x = out[0],
+          .delta = {},
+          .deep = {out.begin() + (inputs ? 2 : 1), out.end()},
+          .places = places,
+          .inputs = inputs ? at::unbind(out[1], 2) : std::vector<at::Tensor>()};
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
@@ -306,7 +373,10 @@ std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream
     part = [this, unit = *unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
       return observed(unit, in, inner);
     };
-  return part({stream.x, stream.delta});
+  if (!spec_.layer_scale) return part({stream.x, stream.delta});
+  const auto& lent = layer.borrows ? stream.lent[spec_.slides(layer.index) ? 1 : 0] : LentKeys{};
+  const auto input = stream.inputs.empty() ? at::Tensor() : stream.inputs[static_cast<std::size_t>(layer.index)];
+  return part({stream.x, stream.delta, input, lent.k, lent.v});
 }
 
 StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options) {
@@ -318,9 +388,15 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   // A tower's rows join the residual stream behind the layers that they are meant for (DeepStack, Meng et al. 2024).
   const auto joined = [&](const std::vector<at::Tensor>& out, int layer) {
     auto x = out[0];
+    if (out.size() > 2) stream.lent[spec_.slides(layer) ? 1 : 0] = {out[2], out[3]};
     if (layer < std::ssize(stream.deep))
       x = x.flatten(0, 1).index_add(0, places, stream.deep[static_cast<std::size_t>(layer)]).view(x.sizes());
-    return Stream{.x = x, .delta = out[1], .deep = std::move(stream.deep)};
+    return Stream{.x = x,
+                  .delta = out[1],
+                  .deep = std::move(stream.deep),
+                  .places = {},
+                  .inputs = stream.inputs,
+                  .lent = stream.lent};
   };
   for (const auto& layer : layers_) {
     if (!pass || layer->index >= offloaded) {
@@ -336,7 +412,10 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
     auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
     {
       const ops::Recorded::Scope scope(pass->begin_group());
-      out = run_layer(*layer, {out[0], out[1]}, microbatch, options);
+      auto in = stream;
+      in.x = out[0];
+      in.delta = out[1];
+      out = run_layer(*layer, in, microbatch, options);
     }
     pass->end_group();
     out = ops::tap(out, [pass, group] { pass->need(group); });

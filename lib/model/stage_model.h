@@ -1,6 +1,7 @@
 // The modules of one pipeline stage: any of embedding, layers, final norm and head.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -111,13 +112,18 @@ class StageModel {
   /// The residual stream, in two summands: the sum so far, and the last block's output, which the next norm adds to it.
   struct Stream {
     at::Tensor x, delta;
-    std::vector<at::Tensor> deep = {};  ///< PictureRows::deep; empty without pictures
-    at::Tensor places = {};             ///< of the pictures' placeholders in the flattened tokens
+    std::vector<at::Tensor> deep = {};    ///< PictureRows::deep; empty without pictures
+    at::Tensor places = {};               ///< of the pictures' placeholders in the flattened tokens
+    std::vector<at::Tensor> inputs = {};  ///< of each layer, [batch, tokens, width]; empty without
+    /// Keys and values that later layers use, of full-attention layers and of those with a window; undefined without.
+    std::array<LentKeys, 2> lent = {};
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
   /// PictureRows::deep. `in`: the anchor.
   std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& places, const at::Tensor& in);
+  /// The layers' own inputs, from the token embeddings.
+  at::Tensor layer_inputs(const Microbatch& microbatch, const at::Tensor& x, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
@@ -149,6 +155,10 @@ class StageModel {
   std::vector<std::unique_ptr<Layer>> layers_;
   std::unique_ptr<const VisionTower> vision_;  ///< on the first stage
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
+  /// Of the layers' own inputs: their table, the projection of the embeddings, and its norm.
+  ops::Parameter *input_table_ = nullptr, *input_norm_ = nullptr;
+  ops::Linear input_product_ = {};
+  int inputs_unit_ = -1;
   ops::Linear head_product_ = {};
   int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;
   Norm norm_ = {};

@@ -40,7 +40,8 @@ bool VisionTower::trained(std::string_view module) const {
 }
 
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {
-  return spec.any_size() ? make_qwen_tower(spec, weights) : make_vit_tower(spec, weights);
+  if (spec.kind == arch::TowerKind::kPixtral) return make_pixtral_tower(spec, weights);
+  return spec.qwen() ? make_qwen_tower(spec, weights) : make_vit_tower(spec, weights);
 }
 
 }  // namespace automodel::model

@@ -63,6 +63,8 @@ class VisionTower {
 std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Qwen2.5-VL, Qwen3-VL, Qwen3.5.
 std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// Pixtral, with Mistral 3's projector.
+std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const Weights& weights);
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
 
 }  // namespace automodel::model

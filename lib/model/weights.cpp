@@ -14,6 +14,7 @@ std::string unit_name(const arch::Parameter& info, bool whole_stage) {
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);
   if (info.role == arch::Role::kPositions) return "positions";
   if (info.role == arch::Role::kTower) return "vision tower";
+  if (info.role == arch::Role::kLayerInputs) return "layer inputs";
   if (info.role == arch::Role::kEmbedding) return "embedding";
   return info.tied_to.empty() ? "head" : "tied head";
 }

@@ -110,18 +110,47 @@ PatchSettings patches_of(const Settings& settings) {
   return out;
 }
 
-Processor processor_of(const Settings& settings) {
+/// Sizes of PixtralImageProcessor, and what PixtralProcessor around it, if there is one, puts in their place.
+void set_pixtral(const Settings& settings, const Settings& whole, Processor& out) {
+  constexpr int kUsualPatch = 16, kUsualEdge = 1024;
+  auto& patches = out.patches.emplace();
+  const bool wrapped = whole.text("processor_class") == "PixtralProcessor";
+  if (wrapped) {
+    patches.patch = whole.side("patch_size", "height").value_or(kUsualPatch);
+    patches.merge = static_cast<int>(std::min<std::int64_t>(whole.count("spatial_merge_size", 1), kMostSide));
+    const auto token = [&](const char* key, const char* usual) {
+      auto text = whole.text(key);
+      return text.empty() ? usual : text;
+    };
+    out.row_end = token("image_break_token", "[IMG_BREAK]");
+    out.picture_end = token("image_end_token", "[IMG_END]");
+  } else {
+    patches.patch = settings.side("patch_size", "height").value_or(kUsualPatch);
+    patches.merge = 1;
+    if (const auto width = settings.side("patch_size", "width"); width.value_or(patches.patch) != patches.patch)
+      throw Refused{"its patches are not square"};
+  }
+  patches.frames = 1;
+  if (patches.side() > kMostSide) throw Refused{fmt::format("its patches have more than {} pixels", kMostSide)};
+  patches.longest_edge = settings.has("size") ? settings.side("size", "longest_edge") : kUsualEdge;
+  if (!patches.longest_edge) throw Refused{"'size' has no longest_edge"};
+}
+
+Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
-  const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL");
-  if (!clip && !qwen && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
-    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and Qwen2-VL have supported ones",
+  const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral");
+  const bool any_size = qwen || pixtral;
+  if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
+    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3, Qwen2-VL and Pixtral have supported ones",
                               type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
   if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
   Processor out;
   out.resize = settings.flag("do_resize", true);
   if (qwen) {
     out.patches = patches_of(settings);
+  } else if (pixtral) {
+    set_pixtral(settings, whole, out);
   } else if (out.resize) {
     // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
     const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
@@ -132,7 +161,7 @@ Processor processor_of(const Settings& settings) {
       out.exact = both;
     if (!out.exact && !out.shortest_edge) throw Refused{"'size' has neither a shortest_edge nor height and width"};
   }
-  if (!qwen && settings.flag("do_center_crop", clip)) {
+  if (!any_size && settings.flag("do_center_crop", clip)) {
     out.crop = settings.size("crop_size");
     if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
   }
@@ -143,19 +172,28 @@ Processor processor_of(const Settings& settings) {
   out.normalize = settings.flag("do_normalize", true);
   constexpr std::array kHalf = {0.5, 0.5, 0.5};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  out.mean = settings.colours("image_mean", clip || qwen ? kMean : kHalf);
-  out.deviation = settings.colours("image_std", clip || qwen ? kDeviation : kHalf);
+  out.mean = settings.colours("image_mean", clip || any_size ? kMean : kHalf);
+  out.deviation = settings.colours("image_std", clip || any_size ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
     throw Refused{"'image_std' is not above 0"};
   return out;
 }
 
-}  // namespace
-
-namespace {
+/// Source: get_resize_output_image_size of Pixtral in transformers 5.23. A side may become 0.
+Size within_edge(Size from, const PatchSettings& settings) {
+  double width = from.width, height = from.height;
+  const double edge = *settings.longest_edge, side = settings.side(), ratio = std::max(width, height) / edge;
+  if (ratio > 1) {
+    width = std::floor(width / ratio);
+    height = std::floor(height / ratio);
+  }
+  const auto whole = [&](double value) { return static_cast<int>(std::ceil(value / side) * side); };
+  return {whole(width), whole(height)};
+}
 
 /// Source: smart_resize of Qwen2-VL in transformers 5.23, which rounds halves to even.
 Size by_patches(Size from, const PatchSettings& settings) {
+  if (settings.longest_edge) return within_edge(from, settings);
   const double width = from.width, height = from.height, side = settings.side();
   const auto even = [](double value) { return std::nearbyint(value); };
   double w = even(width / side) * side, h = even(height / side) * side;
@@ -174,24 +212,37 @@ Size by_patches(Size from, const PatchSettings& settings) {
 
 }  // namespace
 
+std::int64_t PatchSettings::most_tokens() const {
+  const std::int64_t area = std::int64_t{side()} * side(), edge = longest_edge ? (*longest_edge - 1) / side() + 1 : 0;
+  return std::max<std::int64_t>(longest_edge ? edge * edge : most / area, 1);
+}
+
 std::string Processor::refusal(Size from) const {
   if (!patches) return "";
   constexpr int kMostRatio = 200;
   const int longer = std::max(from.width, from.height), shorter = std::min(from.width, from.height);
-  if (longer > std::int64_t{kMostRatio} * shorter)
+  if (!patches->longest_edge && longer > std::int64_t{kMostRatio} * shorter)
     return fmt::format("one side of its {} x {} pixels is more than {} times the other", from.width, from.height,
                        kMostRatio);
   const auto [width, height] = resized(from);
+  if (resize && (width < 1 || height < 1))
+    return fmt::format("nothing is left of the shorter of its {} x {} pixels when the longer is {}", from.width,
+                       from.height, *patches->longest_edge);
   if (width % patches->side() != 0 || height % patches->side() != 0 || width < 1 || height < 1)
     return fmt::format("it is {} x {} pixels, and without resizing both sides must be multiples of {}", width, height,
                        patches->side());
   return "";
 }
 
+Size PictureTokens::grid(Size size) const {
+  const auto [width, height] = processor->resized(size);
+  return {width / processor->patches->side(), height / processor->patches->side()};
+}
+
 int PictureTokens::count(Size size) const {
   if (per_picture > 0 || !processor || !processor->patches) return per_picture;
-  const auto [width, height] = processor->resized(size);
-  return width / processor->patches->side() * (height / processor->patches->side());
+  const auto [columns, rows] = grid(size);
+  return rows * (columns + (processor->row_end.empty() ? 0 : 1));
 }
 
 Size Processor::resized(Size from) const {
@@ -209,15 +260,18 @@ std::optional<Size> Processor::result() const {
   return patches ? std::nullopt : crop ? crop : exact;
 }
 
-std::optional<Processor> parse_processor(std::string_view text, std::string& why) {
-  const auto json = nesting_of(text) > kDeepestJson ? Json() : Json::parse(text, nullptr, false);
-  if (!json.is_object()) {
+std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole) {
+  const auto parsed = [](std::string_view from) {
+    return nesting_of(from) > kDeepestJson ? Json() : Json::parse(from, nullptr, false);
+  };
+  const auto json = parsed(text), around = whole.empty() ? json : parsed(whole);
+  if (!json.is_object() || !around.is_object()) {
     why = "it is not a JSON object";
     return std::nullopt;
   }
   const auto nested = json.find("image_processor");
   try {
-    return processor_of(Settings(nested != json.end() && nested->is_object() ? *nested : json));
+    return processor_of(Settings(nested != json.end() && nested->is_object() ? *nested : json), Settings(around));
   } catch (const Refused& refused) {
     why = refused.why;
     return std::nullopt;
@@ -230,14 +284,19 @@ bool has_processor(const fs::path& folder) {
 }
 
 std::optional<Processor> read_processor(const fs::path& folder, std::string& why) {
-  for (const char* name : kProcessorFiles) {
+  std::array<std::optional<std::string>, kProcessorFiles.size()> texts;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
     std::error_code error;
-    if (!fs::exists(folder / name, error)) continue;
-    const auto [text, problem, too_large] = file_text(folder / name, kMostConfig);
-    if (problem.empty()) return parse_processor(text, why);
-    why = problem;
-    return std::nullopt;
+    if (!fs::exists(folder / kProcessorFiles[i], error)) continue;
+    auto file = file_text(folder / kProcessorFiles[i], kMostConfig);
+    if (!file.problem.empty()) {
+      why = file.problem;
+      return std::nullopt;
+    }
+    texts[i] = std::move(file.text);
   }
+  const auto& [settings, whole] = texts;
+  if (settings || whole) return parse_processor(settings ? *settings : *whole, why, whole.value_or(""));
   why = "there is no preprocessor_config.json";
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// How a model wants its pictures: the settings of transformers' image processors for pictures of one size.
+// How a model wants its pictures: the settings of transformers' image processors.
 #pragma once
 
 #include <array>
@@ -14,14 +14,17 @@ namespace automodel::pictures {
 
 enum class Resampling { kBilinear, kBicubic };
 
-/// Pictures of any size in patches, as Qwen2VLImageProcessor resizes them: sides are multiples of patch * merge, and
-/// there are at least `least` and at most `most` pixels.
+/// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor keeps the number of
+/// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`.
 struct PatchSettings {
   int patch = 14;  ///< side in pixels
   int merge = 2;   ///< merge x merge patches become one token
   int frames = 2;
   std::int64_t least = 56 * 56, most = 28 * 28 * 1280;
+  std::optional<int> longest_edge = {};  ///< in pixels, before sides are rounded up; then the limits above do not count
   int side() const { return patch * merge; }
+  /// The most tokens that a picture can have.
+  std::int64_t most_tokens() const;
   bool operator==(const PatchSettings&) const = default;
 };
 
@@ -36,9 +39,11 @@ struct Processor {
   double rescale = 1;
   bool normalize = false;
   std::array<double, 3> mean = {}, deviation = {1, 1, 1};
+  /// PixtralProcessor: tokens behind each row of placeholders, and behind the last one; empty: none.
+  std::string row_end = {}, picture_end = {};
 
   /// The size to which a picture is resized, before it is cropped. Source: get_resize_output_image_size in transformers
-  /// 5.23, which rounds down, and smart_resize of Qwen2-VL.
+  /// 5.23, which rounds down, its namesake of Pixtral, and smart_resize of Qwen2-VL.
   Size resized(Size from) const;
   /// Why a picture of this size cannot be used; empty if it can.
   std::string refusal(Size from) const;
@@ -58,20 +63,25 @@ struct PictureTokens {
   /// Gemma 3: the chat template names a picture by `begin`; the processor puts it on lines of its own, with the
   /// placeholders and `end` behind it. -1: the template has the placeholder itself.
   std::int32_t begin = -1, end = -1;
+  bool axes = false;  ///< tokens have places by time, row and column (M-RoPE)
 
-  /// Placeholders of a picture with this size as a file.
+  /// Placeholders of a picture with this size as a file, of any size: by columns and rows.
+  Size grid(Size size) const;
+  /// Tokens of the picture: placeholders, and what is behind their rows.
   int count(Size size) const;
 };
 
-/// Names of the files with a processor's settings, the first that is there counts.
+/// Names of the files with a processor's settings. The first that is there says how pictures become pixels; Pixtral's
+/// patches and tokens are always in the second.
 inline constexpr std::array kProcessorFiles = {"preprocessor_config.json", "processor_config.json"};
 /// Whether a folder has one of them.
 bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
-/// SiglipImageProcessor, Gemma3ImageProcessor and Qwen2VLImageProcessor do. Null if it is another processor, or a
-/// setting is not supported; `why` then says so.
-std::optional<Processor> parse_processor(std::string_view text, std::string& why);
+/// SiglipImageProcessor, Gemma3ImageProcessor, Qwen2VLImageProcessor and PixtralImageProcessor do. `whole`:
+/// processor_config.json beside it; empty: `text` is all there is. Null if it is another processor, or a setting is not
+/// supported; `why` then says so.
+std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});
 /// The same from a model's folder.
 std::optional<Processor> read_processor(const std::filesystem::path& folder, std::string& why);
 

@@ -17,12 +17,13 @@ std::vector<arch::Tower> towers_of(const ModelChoice& model) {
   auto out = arch::towers_of(model.config_text, model.spec.hidden);
   std::erase_if(out, [](const arch::Tower& tower) { return tower.fqn.empty(); });
   // Pictures of any size are counted with the most pixels that the processor leaves them, but at most 1,280 tokens of
-  // the decoder: the default of Qwen2-VL's processor. Qwen3-VL's allows 16,384, which few pictures have.
+  // the decoder: the default of Qwen2-VL's processor. Qwen3-VL's allows 16,384 and Pixtral's 3,025, which few pictures
+  // have.
   if (model.spec.vision && model.spec.vision->any_size() && model.processor && model.processor->patches) {
     constexpr std::int64_t kUsual = 1280;
     const auto& patches = *model.processor->patches;
-    const auto tokens = std::clamp<std::int64_t>(patches.most / patches.side() / patches.side(), 1, kUsual);
-    for (auto& tower : out) tower.set_tokens(tokens * patches.merge * patches.merge);
+    const auto tokens = std::min(patches.most_tokens(), kUsual);
+    for (auto& tower : out) tower.set_tokens(tower.projects() ? tokens : tokens * patches.merge * patches.merge);
   }
   return out;
 }

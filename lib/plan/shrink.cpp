@@ -86,7 +86,8 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
   int experts = 0, per_token = 0;
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
     experts = std::max(experts, number(key));
-  for (const char* key : {"num_experts_per_tok", "experts_per_token"}) per_token = std::max(per_token, number(key));
+  for (const char* key : {"num_experts_per_tok", "experts_per_token", "top_k_experts"})
+    per_token = std::max(per_token, number(key));
   if (experts > 0) {
     const int step = std::lcm(std::max(1, mesh.ep), std::max(1, number("n_group")));
     sizes.experts_per_token = std::min(std::max(per_token, 1), 2);
@@ -107,6 +108,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"n_routed_experts", sizes.experts},
       {"num_experts_per_tok", sizes.experts_per_token},
       {"experts_per_token", sizes.experts_per_token},
+      {"top_k_experts", sizes.experts_per_token},
       {"q_lora_rank", 16},
       {"kv_lora_rank", 16},
       {"qk_nope_head_dim", kHeadDim},
@@ -143,6 +145,15 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     if (found != nullptr && !found->is_null()) config.set(key, value);
   }
   shrink_blocks(config, sizes);
+  if (spec.full_heads) {
+    if (config.find("per_layer_config") != nullptr) config.set("per_layer_config", nullptr);
+    config.set("global_head_dim", 2 * kHeadDim);
+    config.set("num_global_key_value_heads", spec.full_heads->kv_heads == spec.kv_heads ? sizes.kv_heads : 1);
+  }
+  if (spec.layer_input > 0) {
+    config.set("hidden_size_per_layer_input", kHeadDim);
+    config.set("vocab_size_per_layer_input", sizes.vocab);
+  }
   // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
   // independent.
   if (spec.index && std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())

@@ -19,6 +19,7 @@
 #include "plan/teacher_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
+#include "plan/unlike_layers.h"
 #include "plan/vision_choice.h"
 
 namespace automodel::plan {
@@ -388,6 +389,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
                            .says("this model can be planned but not trained: " + model->spec.plan_only)
                            .hint("known families: see docs/models.md")
                            .of("model"));
+    if (spec != nullptr) check_unlike_layers(*spec, *sizes, request.training, report);
     check_vision(loaded, model ? &*model : nullptr, *sizes, request.training, report);
     if (model) {
       choose_processor(loaded, *model, report, request.training);

@@ -69,9 +69,12 @@ void warn_of_idle(const Recipe& recipe, Located& report) {
 void set_pixels(const config::LoadedRecipe& recipe, pictures::Processor& processor, Located& report) {
   const auto& section = recipe.recipe.processor();
   if (!section || (!section->min_pixels() && !section->max_pixels())) return;
-  if (!processor.patches) {
+  if (!processor.patches || processor.patches->longest_edge) {
     const std::string key = section->min_pixels() ? "processor.min_pixels" : "processor.max_pixels";
-    report.warn("no-effect", key).says("{} has no effect: all pictures are resized to one size", key).hint("remove it");
+    report.warn("no-effect", key)
+        .says("{} has no effect: {}", key,
+              processor.patches ? "the longest side limits pictures" : "all pictures are resized to one size")
+        .hint("remove it");
     return;
   }
   auto& patches = *processor.patches;
@@ -88,6 +91,8 @@ std::string against_tower(const pictures::Processor& processor, const arch::Visi
   if (vision.any_size()) {
     if (!processor.patches) return "it makes pictures of one size, the tower takes patches";
     const auto& patches = *processor.patches;
+    if ((vision.kind == arch::TowerKind::kPixtral) != patches.longest_edge.has_value())
+      return "it resizes pictures for another tower";
     if (patches.patch == vision.patch && patches.merge == vision.merge && patches.frames == vision.frames) return "";
     return fmt::format(
         "its patches of {} pixels in {} x {} blocks and {} frames are not the tower's: {} pixels, {} x "
@@ -130,7 +135,9 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     model.processor = pictures::read_processor(folder, why);
     if (!model.processor) return refuse(why);
   } else if (vision.any_size()) {  // a plan of sizes alone: the processor's defaults
-    model.processor.emplace().patches = {.patch = vision.patch, .merge = vision.merge, .frames = vision.frames};
+    auto& patches = model.processor.emplace().patches;
+    patches = {.patch = vision.patch, .merge = vision.merge, .frames = vision.frames};
+    if (vision.kind == arch::TowerKind::kPixtral) patches->longest_edge = vision.image;
   } else {
     return;
   }
@@ -149,6 +156,8 @@ std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) 
     out.end = vision->end_token;
     return out;
   }
+  out.axes = vision->kind != arch::TowerKind::kPixtral;
+  if (!out.axes) return out;
   // As NeMo AutoModel for the processors of these models, whatever a template puts in front of an answer.
   out.answer = "<|im_start|>assistant\n";
   out.stop = "<|im_end|>";

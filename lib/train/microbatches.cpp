@@ -149,7 +149,8 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
     microbatch.pictures = values_of(of, *pictures, device);
     if (pictures->both_ways && microbatch.pictures.pixels.defined())
       microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
-    if (!microbatch.pictures.grids.empty()) microbatch.axes = axes_of(of, microbatch.pictures.grids, *pictures, device);
+    if (pictures->axes && !microbatch.pictures.grids.empty())
+      microbatch.axes = axes_of(of, microbatch.pictures.grids, *pictures, device);
   }
   return out;
 }

@@ -47,7 +47,7 @@ at::Tensor channels(const std::array<double, 3>& values) {
 
 /// [patches, 3 * patch * patch] of values [1, 3, height, width], in blocks of merge x merge patches. Source:
 /// Qwen2VLImageProcessor, which repeats each row for the frames of a still picture; its towers add up the frames'
-/// weights instead.
+/// weights instead. PixtralImageProcessor leaves pictures whole, and its tower cuts them.
 at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& settings) {
   const std::int64_t patch = settings.patch, merge = settings.merge, side = settings.side();
   const auto rows = values.size(2) / side, columns = values.size(3) / side;

@@ -257,6 +257,55 @@ TEST_CASE("Gemma 3 4B's published config takes the sizes that it omits from the 
   CHECK(count_parameters(spec).total() == 4'300'079'472 - 419'816'304);  // all but vision tower and projector
 }
 
+/// A tiny Gemma 4 of six layers, every third with full attention.
+std::string gemma4(const std::string& more) {
+  return R"({"model_type": "gemma4_text", "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 6,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 128, "global_head_dim": 24,
+      "vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8, "layer_types": ["sliding_attention",
+      "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])" +
+         more + "}";
+}
+
+TEST_CASE("Gemma 4's layers differ in heads, keys and widths, in both spellings", "[arch]") {
+  const auto spec = spec_of(gemma4(R"(, "num_kv_shared_layers": 3, "use_double_wide_mlp": true)"));
+  CHECK(spec.head_dim_of(1) == 16);
+  CHECK(spec.head_dim_of(2) == 24);
+  CHECK(spec.kv_heads_of(2) == 2);
+  CHECK(spec.has_keys(2));
+  CHECK(!spec.has_keys(3));
+  CHECK(spec.keys_of(5) == 2);
+  CHECK(spec.keys_of(3) == 1);
+  CHECK(spec.lends_keys(1));
+  CHECK(!spec.lends_keys(0));
+  CHECK(spec.ffns == std::vector{64, 64, 64, 128, 128, 128});
+  CHECK(spec.rope.kind == RopeKind::kProportional);
+  CHECK(spec.rope.rotary_dim == 24);
+  CHECK(spec.rope.share == 0.25);
+  CHECK(spec.sliding_rope->theta == 10000);
+  const auto equal = spec_of(gemma4(R"(, "attention_k_eq_v": true, "num_global_key_value_heads": 1)"));
+  CHECK(equal.kv_heads_of(2) == 1);
+  CHECK(equal.kv_heads_of(1) == 2);
+  CHECK(equal == spec_of(gemma4(R"(, "attention_k_eq_v": true, "per_layer_config": {"2": {"head_dim": 24,
+      "num_key_value_heads": 1}, "5": {"head_dim": 24, "num_key_value_heads": 1}})")));
+  for (const auto& [more, key] : std::vector<std::pair<std::string, std::string>>{
+           {R"(, "per_layer_config": {"2": {"head_dim": 24}})", "per_layer_config"},
+           {R"(, "per_layer_config": {"1": {"head_dim": 24}})", "per_layer_config"},
+           {R"(, "num_kv_shared_layers": 6)", "num_kv_shared_layers"},
+           {R"(, "num_kv_shared_layers": 4)", "num_kv_shared_layers"},
+           {R"(, "attention_k_eq_v": true, "num_global_key_value_heads": 3)", "num_attention_heads"},
+           {R"(, "use_bidirectional_attention": "all")", "use_bidirectional_attention"},
+           {R"(, "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}})", "rope_parameters"},
+           {R"(, "vocab_size": 256)", "vocab_size_per_layer_input"},
+           {R"(, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8,
+               "num_kv_shared_layers": 3, "use_double_wide_mlp": true)",
+            "use_double_wide_mlp"}}) {
+    INFO(more);
+    const auto parsed = parse_hf_config(gemma4(more), "config.json");
+    REQUIRE(parsed.errors.size() == 1);
+    CHECK(parsed.errors[0].key == key);
+  }
+}
+
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);

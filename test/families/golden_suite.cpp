@@ -54,15 +54,16 @@ struct Variant {
   bool auxiliary = false;  ///< output_router_logits
   int microbatch = 1;
   std::string dtype = "float32";
+  std::string distributed = "";  ///< of the recipe, with data-parallel ranks that have a row each; empty: a pipeline
 };
 
 std::string recipe_text(const Fixture& fixture, const Variant& variant, int pp) {
   std::string text = fmt::format(
       "model: {{config: {}{}}}, torch_dtype: {}}}\n"
-      "step_scheduler: {{global_batch_size: 2, local_batch_size: 2, max_steps: 10}}\n"
+      "step_scheduler: {{global_batch_size: 2, local_batch_size: {}, max_steps: 10}}\n"
       "clip_grad_norm: {{max_norm: {}}}\n",
       fixture.model, variant.auxiliary ? ", output_router_logits: true" : "", variant.dtype,
-      variant.clip ? "1.0" : "null");
+      variant.distributed.empty() ? 2 : 1, variant.clip ? "1.0" : "null");
   text += "optimizer: {_target_: adamw, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1";
   if (variant.groups) {
     std::string names;
@@ -71,6 +72,7 @@ std::string recipe_text(const Fixture& fixture, const Variant& variant, int pp) 
     text += fmt::format(", param_group_overrides: [{{pattern: '^({})$', wd_mult: 0}}]", names);
   }
   text += "}\n";
+  if (!variant.distributed.empty()) return text + "distributed: {" + variant.distributed + "}\n";
   if (pp == 1) return text + "distributed: {strategy: ddp}\n";
   return text + fmt::format(
                     "distributed: {{strategy: ddp, pp_size: {}, pipeline: {{pp_schedule: 1F1B, "
@@ -168,12 +170,30 @@ void check_cases(comm::World& world, const Fixture& fixture) {
   }
 }
 
+/// This rank's row of two.
+data::Batch own_row(const data::Batch& whole, int rank) {
+  data::Batch out{.rows = 1, .length = whole.length};
+  const auto cut = [&](const auto& from, auto& to) {
+    to.assign(from.begin() + rank * whole.length, from.begin() + (rank + 1) * whole.length);
+  };
+  cut(whole.input_ids, out.input_ids);
+  cut(whole.labels, out.labels);
+  cut(whole.positions, out.positions);
+  cut(whole.segments, out.segments);
+  out.num_tokens = whole.length;
+  out.num_label_tokens = whole.length - std::count(out.labels.begin(), out.labels.end(), data::kIgnoredLabel);
+  out.samples = {whole.samples[static_cast<std::size_t>(rank)]};
+  return out;
+}
+
 void check_run(comm::World& world, const Fixture& fixture, const std::string& name, const Variant& variant) {
   const Check check(world, fixture.name + " " + name);
   const auto& wanted = fixture.reference["train"][name];
   Session session(world, fixture, variant);
   for (std::int64_t step = 0; step < 10; ++step) {
-    const auto result = session.trainer().step(step, {training_batch(fixture, step)}, false);
+    auto batch = training_batch(fixture, step);
+    if (!variant.distributed.empty()) batch = own_row(batch, world.rank());
+    const auto result = session.trainer().step(step, {std::move(batch)}, false);
     const auto at = static_cast<std::size_t>(step);
     check.near(fmt::format("loss of step {}", step), result.loss, wanted["losses"][at].get<double>(), kStepLoss);
     check.relative(fmt::format("gradient norm of step {}", step), result.grad_norm,
@@ -273,6 +293,18 @@ void check_family(comm::World& world, const Fixture& fixture) {
   check_run(world, fixture, "adamw_clip1", {.clip = true});
 }
 
+/// Layers that differ, with keys, inputs and experts of their own, on ranks that have different rows.
+void check_gemma4(comm::World& world) {
+  for (const std::string name : {"gemma4_text", "gemma4_text_moe"}) {
+    const auto fixture = load_family(name);
+    for (const std::string distributed :
+         {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp"})
+      check_run(world, fixture, "adamw", {.distributed = distributed});
+  }
+  check_run(world, load_family("gemma4_text_moe"), "adamw", {.distributed = "strategy: fsdp2, ep_size: 2"});
+  world.control().barrier()->wait();
+}
+
 /// Fixtures in other folders, one folder per model.
 void check_folders(comm::World& world) {
   const char* folders = std::getenv("AUTOMODEL_FAMILY_FOLDERS");
@@ -353,6 +385,9 @@ const std::vector<RankCase> kCases = {
     FAMILY("falcon_h1"),
     FAMILY("flex_olmo"),
     FAMILY("gemma"),
+    RankCase{"gemma4_text trains as transformers trains it",
+             [](comm::World& w) { check_family(w, load_family("gemma4_text")); }, 1, 1},  // no pipelines
+    FAMILY("gemma4_text_moe"),
     FAMILY("glm"),
     FAMILY("glm4"),
     FAMILY("glm4_moe"),
@@ -392,6 +427,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("smollm3"),
     FAMILY("stablelm"),
     FAMILY("starcoder2"),
+    RankCase{"Gemma 4 over data-parallel and expert-parallel ranks", check_gemma4, 2, 2},
 };
 
 #undef FIXTURE

@@ -1,5 +1,7 @@
 // Conversations with pictures as rows: ids as transformers' processor gives them, labels as NeMo AutoModel's collate
 // function sets them (test/golden/vlm/conversations.json), and what is refused.
+#include "data/picture_chat.h"
+
 #include <fstream>
 
 #include <catch2/catch.hpp>
@@ -119,6 +121,8 @@ TEST_CASE("rows with pictures have the ids of transformers' processors", "[pictu
   const auto& families = recorded["families"];
   Family gemma{"gemma3", {.placeholder = 403, .per_picture = 16, .both_ways = true, .begin = 7, .end = 8}};
   CHECK(check_text(gemma, families["gemma3"]["text"]) == 9);
+  const Family mistral{"mistral3", {.placeholder = 10, .processor = processor_of("mistral3")}};
+  CHECK(check_text(mistral, families["mistral3"]["text"]) == 11);
   for (const std::string name : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
     const Family qwen{name,
                       {.placeholder = 328,
@@ -149,6 +153,40 @@ TEST_CASE("pictures of any size have the tokens that their resized size needs, o
   const auto opened = open_rows(folder, {wide}, "", true, strict);
   REQUIRE(opened.rejected.size() == 1);
   CHECK_THAT(opened.rejected.front().second.message, Catch::Contains("cannot be used: it is"));
+}
+
+TEST_CASE("Pixtral's pictures fit within a side, and rows of placeholders end with tokens", "[pictures]") {
+  Family mistral{"mistral3", {.placeholder = 10, .processor = processor_of("mistral3")}};
+  const auto& tokens = mistral.tokens;
+  CHECK(tokens.processor->patches->side() == 8);
+  CHECK(tokens.processor->patches->most_tokens() == 25);
+  CHECK(tokens.grid({40, 32}) == pictures::Size{5, 4});
+  CHECK(tokens.count({40, 32}) == 6 * 4);
+  CHECK(tokens.grid({41, 20}) == pictures::Size{5, 3});  // 40 x 19 pixels, rounded up
+  CHECK(tokens.grid({20, 48}) == pictures::Size{2, 5});  // 16.7 pixels wide, rounded down before up
+  CHECK(tokens.grid({1, 1}) == pictures::Size{1, 1});
+  CHECK(tokens.processor->refusal({41, 2}).empty());
+  CHECK_THAT(tokens.processor->refusal({41, 1}), Catch::Contains("nothing is left"));
+  const test::TemporaryFolder folder;
+  const Json row = {{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}};
+  mistral.tokens.processor->row_end = "two tokens";
+  const auto opened = open_rows(folder, {row}, "", true, mistral);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(opened.problems[0].id == "bad-tokenizer");
+  CHECK(opened.problems[0].key == "dataset");
+}
+
+TEST_CASE("answers are searched for where a template puts nothing before them", "[pictures]") {
+  const auto found = [](const Ids& ids, const std::vector<AnswerText>& answers) {
+    std::string out;
+    for (const bool each : find_answers(ids, answers, {2, 9})) out += each ? '+' : '-';
+    return out;
+  };
+  CHECK(found({1, 5, 6, 2, 5, 6, 2}, {{{5, 6}, {5, 6}}}) == "-+++---");            // the first place, and its stop
+  CHECK(found({1, 5, 6, 2, 5, 6, 7}, {{{5, 6}, {}}, {{5, 6}, {}}}) == "-+++++-");  // one behind the other
+  CHECK(found({1, 8, 6, 2}, {{{3, 8, 6}, {8, 6}}}) == "-+++");                     // without spaces in front
+  CHECK(found({1, 5, 6, 2, 7, 2}, {{{4}, {4}}, {{7}, {7}}}) == "------");          // none from one that is not found on
+  CHECK(found({5, 6}, {{{5, 6}, {5, 6}}}) == "++");
 }
 
 TEST_CASE("labels are those of NeMo AutoModel's collate function", "[pictures]") {

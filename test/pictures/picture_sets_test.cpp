@@ -40,7 +40,13 @@ struct Opened {
   std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
 };
 
-Opened open(const Json& section, bool lenient = false, Cache cache = Cache::kHub, bool tower = true,
+/// A model that takes pictures, by its golden folder.
+struct Tower {
+  std::string model = "llava";
+  std::optional<pictures::PictureTokens> pictures = pictures::PictureTokens{396, 16, {}};
+};
+
+Opened open(const Json& section, bool lenient = false, Cache cache = Cache::kHub, const Tower& tower = {},
             const Json& collate = {}) {
   const std::string home = kFolder + "/nemo/hf_home/";
   setenv("HF_HUB_CACHE", cache == Cache::kHub ? (home + "hub").c_str() : "/nowhere", 1);
@@ -52,8 +58,7 @@ Opened open(const Json& section, bool lenient = false, Cache cache = Cache::kHub
       config::read_recipe(recipe.dump(), "recipe.yaml", {}, [](const std::string&) { return std::nullopt; });
   REQUIRE(loaded.problems.empty());
   Opened out;
-  DatasetContext context{.model_folder = kFolder + "/llava"};
-  if (tower) context.pictures = pictures::PictureTokens{396, 16, {}};
+  DatasetContext context{.pictures = tower.pictures, .model_folder = kFolder + "/" + tower.model};
   if (lenient) context.rejected = &out.rejected;
   out.dataset = open_dataset(*loaded.recipe.dataset(), context, out.problems);
   return out;
@@ -139,6 +144,10 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
       {"medpix", section_of("make_medpix_dataset", {{"path_or_dataset", "mmoukouba/MedPix-VQA"}})},
       {"rdr", section_of("make_rdr_dataset", Json::object())},
       {"cord", section_of("make_cord_v2_dataset", Json::object())}};
+  std::string why;
+  const Tower mistral{
+      "mistral3",  // which has answers that are searched for
+      pictures::PictureTokens{.placeholder = 10, .processor = pictures::read_processor(kFolder + "/mistral3", why)}};
   int samples = 0;
   for (const auto& each : recorded("batches.jsonl")) {
     const auto set = sets.find(each["dataset"].get<std::string>());
@@ -146,7 +155,7 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
     INFO(each["dataset"] << " " << each["rows"] << " " << each["arguments"]);
     Json collate = {{"_target_", "nemo_automodel.components.datasets.vlm.collate_fns.default_collate_fn"}};
     collate.update(each["arguments"]);
-    const auto opened = open(set->second, true, Cache::kHub, true, collate);
+    const auto opened = open(set->second, true, Cache::kHub, each.contains("family") ? mistral : Tower{}, collate);
     if (each.contains("error")) {
       REQUIRE(!opened.rejected.empty());
       CHECK(opened.rejected[0].second.message == "its pictures need more than the 12 tokens that the row may have");
@@ -171,7 +180,7 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
       ++samples;
     }
   }
-  CHECK(samples == 14);
+  CHECK(samples == 28);
 }
 
 TEST_CASE("JSON becomes Donut's tags", "[pictures]") {
@@ -242,7 +251,7 @@ TEST_CASE("messages may hold the bytes of their pictures", "[pictures]") {
 }
 
 TEST_CASE("a set of pictures needs a model that takes them, and its columns", "[pictures]") {
-  const auto blind = open({{"_target_", "rdr"}}, false, Cache::kHub, false);
+  const auto blind = open({{"_target_", "rdr"}}, false, Cache::kHub, {"llava", std::nullopt});
   REQUIRE(blind.problems.size() == 1);
   CHECK(blind.problems[0].id == "unsupported-model");
   CHECK(blind.problems[0].key == "dataset._target_");

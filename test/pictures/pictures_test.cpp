@@ -153,11 +153,29 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   REQUIRE(siglip);
   CHECK(siglip->result() == Size{64, 64});
   CHECK(siglip->mean[0] == 0.5);
+  // Pixtral's patches and tokens are in the second file, whatever the first says.
+  const std::string pixtral = R"({"image_processor_type": "PixtralImageProcessorFast", "patch_size": 28})";
+  CHECK(read(pixtral)->patches == PatchSettings{.patch = 28, .merge = 1, .frames = 1, .longest_edge = 1024});
+  CHECK(read(pixtral)->row_end.empty());
+  const auto both = parse_processor(pixtral, why,
+                                    R"({"processor_class": "PixtralProcessor", "patch_size": 14,
+                                        "spatial_merge_size": 2, "image_break_token": "|"})");
+  REQUIRE(both);
+  CHECK(both->patches == PatchSettings{.patch = 14, .merge = 2, .frames = 1, .longest_edge = 1024});
+  CHECK(both->row_end == "|");
+  CHECK(both->picture_end == "[IMG_END]");
+  CHECK(!parse_processor(pixtral, why, "["));
   const std::string start = R"({"image_processor_type": "CLIPImageProcessor", )";
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "not a JSON object"},
            {"{", "not a JSON object"},
-           {R"({"image_processor_type": "PixtralImageProcessor"})", "PixtralImageProcessor"},
+           {R"({"image_processor_type": "Gemma4ImageProcessor"})", "Gemma4ImageProcessor"},
+           {R"({"image_processor_type": "PixtralImageProcessor", "size": {"height": 9, "width": 9}})", "longest_edge"},
+           {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": {"height": 4, "width": 8}})", "square"},
+           {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": 20000})", "'patch_size'"},
+           {R"({"processor_class": "PixtralProcessor", "patch_size": 200, "spatial_merge_size": 100,
+                "image_processor": {"image_processor_type": "PixtralImageProcessor"}})",
+            "its patches have more than"},
            {R"({"image_processor_type": "Gemma3ImageProcessor", "do_pan_and_scan": true})", "do_pan_and_scan"},
            {R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 0})", "'patch_size'"},
            {R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 99999})", "its patches"},

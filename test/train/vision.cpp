@@ -181,7 +181,8 @@ void check_run(comm::World& world, const Run& run) {
 }
 
 const Run kFrozen{.name = "adamw_frozen_vision", .sections = "freeze_config: {freeze_vision_tower: true}\n"};
-constexpr std::array kFamilies = {"gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"};
+constexpr std::array kFamilies = {"gemma3",       "mistral3", "qwen2_5_vl", "qwen3_vl",
+                                  "qwen3_vl_moe", "qwen3_5",  "qwen3_5_moe"};
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -194,10 +195,13 @@ void check_pixels(comm::World&) {
     const auto picture = pictures::read_picture(kFolder + "/pictures/" + file);
     auto values = train::pixel_values(*picture, *processor).contiguous();
     if (processor->patches) {  // transformers' have all frames
-      const auto& [patch, merge, frames, least, most] = *processor->patches;
-      values = values.view({-1, 3, 1, patch * patch}).expand({-1, 3, frames, patch * patch}).flatten(1).contiguous();
+      const int patch = processor->patches->patch, frames = processor->patches->frames;
       const auto [width, height] = processor->resized(picture->size);
       RANK_CHECK(Json({height / patch, width / patch}) == wanted["grid"]);
+      if (processor->patches->longest_edge)  // transformers' are whole
+        values = values.view({height / patch, width / patch, 3, patch, patch}).permute({2, 0, 3, 1, 4}).contiguous();
+      else
+        values = values.view({-1, 3, 1, patch * patch}).expand({-1, 3, frames, patch * patch}).flatten(1).contiguous();
     }
     const auto bytes = std::string_view(static_cast<const char*>(values.const_data_ptr()),
                                         static_cast<std::size_t>(values.numel()) * sizeof(float));
@@ -205,7 +209,7 @@ void check_pixels(comm::World&) {
       test::rank_check_failed(__FILE__, __LINE__, fmt::format("pixels of {} by {}", file, name));
     ++checked;
   }
-  RANK_EQUAL(checked, std::size_t{216});
+  RANK_EQUAL(checked, std::size_t{294});
 }
 
 /// The norm of a recorded gradient. Stacked experts are matrices of their own here.
@@ -260,7 +264,7 @@ void check_axes(comm::World& world) {
   }
 }
 
-/// A frozen tower of Qwen's takes its mergers with it, one of Gemma's leaves the projector, as under NeMo AutoModel.
+/// A frozen tower of Qwen's takes its mergers with it, others leave the projector, as under NeMo AutoModel.
 void check_frozen_names(comm::World& world) {
   for (const std::string family : kFamilies) {
     auto run = kFrozen;
@@ -415,7 +419,7 @@ void check_joined(comm::World& world) {
 /// Everything but the adapters of the decoder is frozen.
 void check_adapters(comm::World& world) {
   for (const std::string family :
-       {"llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
+       {"llava", "gemma3", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
     check_run(world, {.name = "lora",
                       .sections = "peft: {dim: 4, alpha: 8, target_modules: ['*language_model*.q_proj', "
                                   "'*language_model*.k_proj', '*language_model*.v_proj', '*language_model*.o_proj', "
@@ -443,7 +447,7 @@ const std::vector<test::RankCase> kCases = {
      },
      1, 1},
     {"their frozen towers are NeMo AutoModel's", check_frozen_names, 1, 1},
-    {"ten steps of Gemma 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5, all trained or the tower frozen",
+    {"ten steps of Gemma 3, Mistral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5, all trained or the tower frozen",
      [](comm::World& w) { check_families(w, "ddp"); }},
     {"the same under FSDP2", [](comm::World& w) { check_families(w, "fsdp2"); }},
     {"pixel values equal those of transformers bit for bit", check_pixels, 1, 1},

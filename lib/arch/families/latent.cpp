@@ -45,9 +45,9 @@ void lay_out_latent_attention(const ModelSpec& spec, LayerBuilder& layer, const 
   if (latent.q_rank > 0) {
     layer.linear(Part::kQueryDown, below("q_a_proj"), spec.hidden, latent.q_rank, spec.qkv_bias);
     layer.rms_norm(Part::kQueryDownNorm, below("q_a_layernorm"), latent.q_rank);
-    layer.linear(Part::kQueryUp, below("q_b_proj"), latent.q_rank, spec.query_width());
+    layer.linear(Part::kQueryUp, below("q_b_proj"), latent.q_rank, spec.query_width(0));
   } else {
-    layer.linear(Part::kQueryUp, below("q_proj"), spec.hidden, spec.query_width());
+    layer.linear(Part::kQueryUp, below("q_proj"), spec.hidden, spec.query_width(0));
   }
   layer.linear(Part::kKeyValueDown, below("kv_a_proj_with_mqa"), spec.hidden, latent.kv_rank + latent.rope_dim,
                spec.qkv_bias);

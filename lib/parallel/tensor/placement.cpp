@@ -33,6 +33,7 @@ class Rule {
       case Role::kRouter: return whole(true);  // each rank routes different tokens
       case Role::kExpert: return {};
       case Role::kAdapter: return adapter();
+      case Role::kLayerInputs:
       case Role::kTower: return whole(false);
       case Role::kRecurrence:
       case Role::kAttention:

@@ -1,0 +1,93 @@
+// Models whose layers differ in their heads, have inputs of their own or use keys of others: sizes, and meshes on which
+// they are not trained.
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "planned.h"
+
+namespace automodel::plan {
+namespace {
+
+/// Gemma 4 with sizes like E2B's, and with experts like 26B-A4B's. `more`: further keys; `width`: of a full-attention
+/// layer's heads.
+std::string small(const std::string& more = "", int width = 512) {
+  return "model_type: gemma4_text, hidden_size: 1536, num_hidden_layers: 35, intermediate_size: 6144, "
+         "num_attention_heads: 8, num_key_value_heads: 1, head_dim: 256, num_kv_shared_layers: 20, global_head_dim: " +
+         std::to_string(width) + ", use_double_wide_mlp: true, layer_types: [" +
+         [] {
+           std::string out;
+           for (int layer = 0; layer < 35; ++layer)
+             out += std::string(layer == 0 ? "" : ", ") + (layer % 5 == 4 ? "full_attention" : "sliding_attention");
+           return out;
+         }() +
+         "]" + more;
+}
+const std::string kExperts =
+    "model_type: gemma4_text, hidden_size: 2816, num_hidden_layers: 30, intermediate_size: 2112, num_attention_heads: "
+    "16, num_key_value_heads: 8, head_dim: 256, global_head_dim: 512, num_global_key_value_heads: 2, attention_k_eq_v: "
+    "true, hidden_size_per_layer_input: 0, enable_moe_block: true, num_experts: 128, top_k_experts: 8, "
+    "moe_intermediate_size: 704";
+
+std::string recipe(const std::string& config, const std::string& distributed) {
+  return fmt::format(
+      "device: cpu\nmodel: {{torch_dtype: bfloat16, config: {{{}}}}}\ndistributed: {{{}}}\ndataset: {{_target_: mock, "
+      "seq_length: 512}}\nstep_scheduler: {{global_batch_size: 16, local_batch_size: 4}}\n",
+      config, distributed);
+}
+
+std::string refusal(const std::string& config, const std::string& distributed, int ranks) {
+  const auto loaded = config::read_recipe(recipe(config, distributed), "recipe.yaml", {}, {});
+  INFO(to_text(loaded.problems));
+  REQUIRE(loaded.problems.empty());
+  std::string out;
+  for (const auto& problem : estimate::make_plan(loaded, {.world_size = ranks, .training = true}).problems)
+    out += std::string(problem.id) + " " + problem.key + ": " + problem.message + "\n";
+  return out;
+}
+
+TEST_CASE("plans of Gemma 4 count the parameters of transformers' modules", "[plan]") {
+  // 4,628,569,344 and 25,233,141,760 parameters, and a stored factor of each layer's output.
+  for (const auto& [config, layers, parameters] : std::vector<std::tuple<std::string, int, std::int64_t>>{
+           {small(), 35, 4'628'569'344}, {kExperts, 30, 25'233'141'760}}) {
+    const auto plan = test::planned(recipe(config, "strategy: ddp"));
+    CHECK(plan.estimate->memory.ranks.front().parameters == parameters + layers);
+    CHECK(plan.unsupported.empty());
+  }
+}
+
+TEST_CASE("memory and time know which layers are narrower, have keys, or have an input", "[plan]") {
+  const auto of = [](const std::string& more, int width = 512) {
+    return test::planned(recipe(small(more, width), "strategy: ddp"));
+  };
+  const auto activations = [](const estimate::EstimatedPlan& plan) {
+    return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(estimate::Phase::kSteady)].activations;
+  };
+  const auto usual = of(""), own = of(", hidden_size_per_layer_input: 0"), narrow = of("", 256);
+  CHECK(activations(usual) > activations(own));
+  CHECK(activations(usual) > activations(narrow));
+  CHECK(usual.estimate->time.flops > own.estimate->time.flops);
+  CHECK(usual.estimate->time.flops > narrow.estimate->time.flops);
+}
+
+TEST_CASE("meshes that divide unlike layers are refused where they are set", "[plan]") {
+  const std::string pipeline = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}";
+  CHECK(refusal(small(), "strategy: fsdp2", 2).empty());
+  CHECK(refusal(kExperts, "strategy: fsdp2, ep_size: 2", 2).empty());
+  CHECK(refusal(kExperts, pipeline, 2).empty());
+  CHECK_THAT(
+      refusal(kExperts, "strategy: fsdp2, tp_size: 2", 2),
+      Catch::StartsWith("unsupported-option distributed.tp_size: gemma4_text: its layers differ in their heads"));
+  CHECK_THAT(
+      refusal(kExperts, "strategy: fsdp2, cp_size: 2", 2),
+      Catch::StartsWith("unsupported-option distributed.cp_size: gemma4_text: its layers differ in their heads"));
+  const auto both = refusal(small(), pipeline, 2);
+  CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: every layer has an input"));
+  CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: its last layers use keys"));
+}
+
+}  // namespace
+}  // namespace automodel::plan
