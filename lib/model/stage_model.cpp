@@ -5,9 +5,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "model/embedding_noise.h"
@@ -277,7 +279,18 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
-  if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
+  if (!modules_.embeddings) {
+    Stream out{.x = options_.cast_inputs ? hidden.to(options_.type) : hidden, .delta = {}};
+    const auto parts = out.x.size(-1) / spec_.hidden;
+    if (!spec_.vision || spec_.vision->deep_layers.empty()) return out;
+    out.joined = static_cast<int>(std::ssize(spec_.vision->deep_layers) + 1 - parts);
+    if (parts == 1) return out;
+    auto split = ops::split(out.x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), spec_.hidden));
+    out.x = split.front().contiguous();
+    out.deep.resize(static_cast<std::size_t>(out.joined));
+    out.deep.insert(out.deep.end(), split.begin() + 1, split.end());
+    return out;
+  }
   const auto places = vision_ && microbatch.pictures.pixels.defined()
                           ? microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1)
                           : at::Tensor();
@@ -296,6 +309,32 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
     for (const int unit : vision_->units()) nested(unit);
   auto out = observed(embedding_unit_, {anchor_}, part);
   return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}, .places = places};
+}
+
+/// Source: DeepStack, Meng et al. 2024.
+void StageModel::join(Stream& stream, int layer) const {
+  if (!spec_.vision || layer >= std::ssize(spec_.vision->deep_layers)) return;
+  stream.joined = layer + 1;
+  if (stream.deep.empty()) return;
+  const auto rows = std::exchange(stream.deep[static_cast<std::size_t>(layer)], {});
+  stream.x = stream.places.defined() ? stream.x.flatten(0, 1).index_add(0, stream.places, rows).view(stream.x.sizes())
+                                     : stream.x + rows;
+}
+
+at::Tensor StageModel::leave(const Stream& stream) const {
+  const auto x = stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  std::vector<at::Tensor> out = {x};
+  const auto deep = spec_.vision ? std::ssize(spec_.vision->deep_layers) : 0;
+  for (std::ptrdiff_t j = stream.joined; j < deep; ++j) {
+    const auto rows = stream.deep.empty() ? at::Tensor() : stream.deep[static_cast<std::size_t>(j)];
+    if (rows.defined() && !stream.places.defined()) {
+      out.push_back(rows);
+      continue;
+    }
+    out.push_back(at::zeros_like(x));
+    if (rows.defined()) out.back() = out.back().flatten(0, 1).index_add(0, stream.places, rows).view(x.sizes());
+  }
+  return out.size() == 1 ? x : at::cat(out, -1);
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
@@ -321,13 +360,10 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
   const int offloaded = pass ? options_.execution.activations.offloading->layers : 0;
   int group = 0;  // number of the next offloaded layer
-  const auto places = stream.places;
-  // A tower's rows join the residual stream behind the layers that they are meant for (DeepStack, Meng et al. 2024).
-  const auto joined = [&](const std::vector<at::Tensor>& out, int layer) {
-    auto x = out[0];
-    if (layer < std::ssize(stream.deep))
-      x = x.flatten(0, 1).index_add(0, places, stream.deep[static_cast<std::size_t>(layer)]).view(x.sizes());
-    return Stream{.x = x, .delta = out[1], .deep = std::move(stream.deep)};
+  const auto ran = [&](const std::vector<at::Tensor>& out, int layer) {
+    stream.x = out[0];
+    stream.delta = out[1];
+    join(stream, layer);
   };
   for (const auto& layer : layers_) {
     if (!pass || layer->index >= offloaded) {
@@ -337,7 +373,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
         out = ops::tap(out, [pass] { pass->announce(); });
         pass.reset();
       }
-      stream = joined(out, layer->index);
+      ran(out, layer->index);
       continue;
     }
     auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
@@ -348,7 +384,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
     pass->end_group();
     out = ops::tap(out, [pass, group] { pass->need(group); });
     ++group;
-    stream = joined(out, layer->index);
+    ran(out, layer->index);
   }
   if (pass) pass->finish_forward();
   return stream;
@@ -496,7 +532,7 @@ Microbatch StageModel::prepared(Microbatch microbatch) const {
 at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
   const auto stream = run_layers(enter(microbatch, hidden), prepared(microbatch), options);
   if (microbatch.routers) sum_statistics(*microbatch.routers);
-  if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  if (!modules_.head && !modules_.norm) return leave(stream);
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss = head_loss(in, microbatch, options);

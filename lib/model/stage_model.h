@@ -89,9 +89,9 @@ class StageModel {
   }
   /// Loads of the microbatches since the last clear().
   StepLoads& loads() { return loads_; }
-  /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. Returns
-  /// the hidden states or, if this stage has the head, the loss: the sum of token losses times loss_scale, one float64
-  /// element.
+  /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. It is a
+  /// multiple as wide if rows of pictures come along (leave()). Returns the hidden states or, if this stage has the
+  /// head, the loss: the sum of token losses times loss_scale, one float64 element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
   /// Returns logits [batch, tokens, vocabulary] instead of the loss, or with `only` [batch, 1, vocabulary] of that
   /// token.
@@ -111,8 +111,12 @@ class StageModel {
   /// The residual stream, in two summands: the sum so far, and the last block's output, which the next norm adds to it.
   struct Stream {
     at::Tensor x, delta;
-    std::vector<at::Tensor> deep = {};  ///< PictureRows::deep; empty without pictures
-    at::Tensor places = {};             ///< of the pictures' placeholders in the flattened tokens
+    /// What is added behind decoder layers (DeepStack): PictureRows::deep, or with the width of the stream from an
+    /// earlier stage. Undefined: was added; empty: no pictures.
+    std::vector<at::Tensor> deep = {};
+    int joined = 0;  ///< so many were added, or would have been if there were pictures
+    at::Tensor places =
+        {};  ///< of the pictures' placeholders in the flattened tokens; undefined: `deep` is of all tokens
   };
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
@@ -120,6 +124,10 @@ class StageModel {
   std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& places, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
+  /// Adds the pictures' rows that are meant for this layer.
+  void join(Stream& stream, int layer) const;
+  /// What the next stage gets: the residual stream and, side by side, the pictures' rows that its layers add.
+  at::Tensor leave(const Stream& stream) const;
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                     const ForwardOptions& options);

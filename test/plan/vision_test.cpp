@@ -172,8 +172,6 @@ TEST_CASE("what does not work with pictures is refused where it is set", "[plan]
   for (const auto& [sections, ranks, key] : std::vector<std::tuple<std::string, int, std::string>>{
            {"distributed: {strategy: fsdp2, tp_size: 2}\n", 2, "distributed.tp_size"},
            {"distributed: {strategy: fsdp2, cp_size: 2}\n", 2, "distributed.cp_size"},
-           {"distributed: {strategy: ddp, pp_size: 2, pipeline: {}}\nstep_scheduler: {local_batch_size: 2}\n", 2,
-            "distributed.pp_size"},
            {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
            {"packed_sequence: {pretokenize: true, pack_size: 64}\n", 1,
             "packed_sequence, unsupported packed_sequence.pretokenize"},
@@ -267,7 +265,59 @@ TEST_CASE("a search proposes no mesh that pictures do not allow", "[plan][vision
       recipe("device: cpu\nstep_scheduler: {global_batch_size: 8, local_batch_size: 2}\n"), "recipe.yaml", {}, {});
   const auto result = estimate::search_plans(loaded, {.world_size = 4});
   CHECK(!result.best.empty());
-  for (const auto& candidate : result.best) CHECK(candidate.sizes.tp * candidate.sizes.pp * candidate.sizes.cp == 1);
+  for (const auto& candidate : result.best) CHECK(candidate.sizes.tp * candidate.sizes.cp == 1);
+}
+
+/// A recipe for one of the recorded models on two pipeline ranks.
+std::string piped(const std::string& family, const std::string& pipeline, const std::string& rest = "") {
+  auto text = recipe(
+      "device: cpu\nstep_scheduler: {global_batch_size: 4, local_batch_size: 4}\ndistributed: {strategy: "
+      "ddp, pp_size: 2, pipeline: {pp_microbatch_size: 1, " +
+      pipeline + "}}\n" + rest);
+  const std::string from = kModel + "}";
+  return text.replace(text.find(from), from.size(), golden_folder() + "/vlm/" + family + "}");
+}
+
+TEST_CASE("a pipeline's first stage has the tower, with its memory and time", "[plan][vision]") {
+  const auto plan = test::planned(piped("gemma3", "layers_per_stage: [2, 2]"));
+  CHECK(plan.unsupported.empty());
+  const auto& stages = plan.pipeline->stages;
+  std::int64_t tower = 0;
+  for (const auto& parameter : arch::parameters(plan.model->layout)) {
+    if (parameter.role != arch::Role::kTower) continue;
+    tower += parameter.shape.elements();
+    CHECK(stages[0].part.has(parameter));
+    CHECK(!stages[1].part.has(parameter));
+  }
+  CHECK(tower > 0);
+  // Gemma's head is the embedding, of which the last stage has a copy.
+  CHECK(stages[0].part.parameters - stages[1].part.parameters == tower - plan.model->spec.hidden);
+  const auto frozen =
+      test::planned(piped("gemma3", "layers_per_stage: [2, 2]", "freeze_config: {freeze_vision_tower: true}\n"));
+  const auto kept = [](const auto& of, std::size_t rank) {
+    return of.estimate->memory.ranks[rank].phases[static_cast<std::size_t>(estimate::Phase::kSteady)].activations;
+  };
+  CHECK(kept(plan, 0) > kept(frozen, 0));
+  CHECK(kept(plan, 1) == kept(frozen, 1));
+  CHECK(plan.estimate->time.step > frozen.estimate->time.step);
+}
+
+TEST_CASE("messages carry a tower's rows to the layers that add them", "[plan][vision]") {
+  const auto widths = [](const std::string& pipeline) {
+    return message_widths(test::planned(piped("qwen3_vl", pipeline)));
+  };
+  using Widths = std::vector<std::int64_t>;
+  CHECK(widths("layers_per_stage: [2, 2]") == Widths{48});  // behind layers 0 and 1 something is added
+  CHECK(widths("layers_per_stage: [1, 3]") == Widths{96});
+  CHECK(widths("pp_schedule: Interleaved1F1B, layers_per_stage: 1") == Widths{96, 48, 48});
+  CHECK(message_widths(test::planned(recipe())) == Widths{48});
+  const auto sent = [](const std::string& pipeline) {
+    const auto plan = test::planned(piped("qwen3_vl", pipeline));
+    for (const auto& row : plan.estimate->time.traffic)
+      if (row.what.starts_with("hidden states")) return row.bytes;
+    return 0.0;
+  };
+  CHECK(sent("layers_per_stage: [1, 3]") == 2 * sent("layers_per_stage: [2, 2]"));
 }
 
 TEST_CASE("the processor's settings are found, fit the tower, or are refused", "[plan][vision]") {
