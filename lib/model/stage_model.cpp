@@ -254,7 +254,20 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
 
-std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const at::Tensor& places,
+StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
+  if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
+  const auto all = microbatch.ids.eq(spec_.vision->image_token);
+  Placeholders out{.places = all.flatten().nonzero().squeeze(1)};
+  out.count = out.places.size(0);
+  const auto here = options_.seams.tensor->tokens(all);
+  if (here.size(1) == all.size(1)) return out;
+  out.places = here.flatten().nonzero().squeeze(1);
+  const auto numbers = (all.flatten().cumsum(0) - 1).view(all.sizes());
+  out.numbers = options_.seams.tensor->tokens(numbers).flatten().index_select(0, out.places);
+  return out;
+}
+
+std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const Placeholders& at,
                                              const at::Tensor& in) {
   auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
   // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
@@ -263,14 +276,17 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
     x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
   std::vector<at::Tensor> out = {x};
-  if (places.defined()) {
+  if (at.places.defined()) {
     auto values = microbatch.pictures;
     values.pixels = values.pixels.to(options_.type);
     auto pictures = vision_->forward(values, in);
-    AUTOMODEL_CHECK(pictures.rows.size(0) == places.size(0),
-                    "a picture has as many placeholders as the tower gives rows");
-    out[0] = x.flatten(0, 1).index_copy(0, places, pictures.rows.to(x.scalar_type())).view(x.sizes());
-    for (auto& rows : pictures.deep) out.push_back(rows.to(x.scalar_type()));
+    AUTOMODEL_CHECK(pictures.rows.size(0) == at.count, "a picture has as many placeholders as the tower gives rows");
+    const auto own = [&](const at::Tensor& rows) {
+      const auto all = options_.seams.tensor->alike(rows.to(x.scalar_type()));
+      return at.numbers.defined() ? all.index_select(0, at.numbers) : all;
+    };
+    out[0] = x.flatten(0, 1).index_copy(0, at.places, own(pictures.rows)).view(x.sizes());
+    for (const auto& rows : pictures.deep) out.push_back(own(rows));
   }
   if (positions_ == nullptr) return out;
   const auto rows = microbatch.positions + spec_.first_position_row;
@@ -291,11 +307,9 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
     out.deep.insert(out.deep.end(), split.begin() + 1, split.end());
     return out;
   }
-  const auto places = vision_ && microbatch.pictures.pixels.defined()
-                          ? microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1)
-                          : at::Tensor();
+  const auto pictures = placeholders(microbatch);
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
-    return embedded(microbatch, places, in[0]);
+    return embedded(microbatch, pictures, in[0]);
   };
   // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
   // picture: other ranks may have some.
@@ -308,7 +322,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   if (vision_)
     for (const int unit : vision_->units()) nested(unit);
   auto out = observed(embedding_unit_, {anchor_}, part);
-  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}, .places = places};
+  return {.x = out[0], .delta = {}, .deep = {out.begin() + 1, out.end()}, .places = pictures.places};
 }
 
 /// Source: DeepStack, Meng et al. 2024.

@@ -118,10 +118,17 @@ class StageModel {
     at::Tensor places =
         {};  ///< of the pictures' placeholders in the flattened tokens; undefined: `deep` is of all tokens
   };
+  /// The placeholders of a microbatch's pictures.
+  struct Placeholders {
+    at::Tensor places = {};   ///< of those in the residual stream here, in its flattened tokens; undefined: no pictures
+    at::Tensor numbers = {};  ///< of these among all; undefined: they are all
+    std::int64_t count = 0;   ///< of all
+  };
+  Placeholders placeholders(const Microbatch& microbatch) const;
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
   /// PictureRows::deep. `in`: the anchor.
-  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& places, const at::Tensor& in);
+  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const Placeholders& at, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
   /// Adds the pictures' rows that are meant for this layer.

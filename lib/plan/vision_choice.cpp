@@ -27,8 +27,6 @@ struct Obstacle {
   const char* why;
 };
 constexpr std::array kObstacles = {
-    Obstacle{[](const Situation& s) { return s.sizes.tp > 1; }, "distributed.tp_size",
-             "tensor parallelism does not divide the vision tower"},
     Obstacle{[](const Situation& s) { return s.sizes.cp > 1; }, "distributed.cp_size",
              "context parallelism would divide pictures"},
     Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",

@@ -170,7 +170,6 @@ std::pair<std::string, std::string> problems_of(const std::string& text, int ran
 TEST_CASE("what does not work with pictures is refused where it is set", "[plan][vision]") {
   CHECK(problems_of(recipe()).first.empty());
   for (const auto& [sections, ranks, key] : std::vector<std::tuple<std::string, int, std::string>>{
-           {"distributed: {strategy: fsdp2, tp_size: 2}\n", 2, "distributed.tp_size"},
            {"distributed: {strategy: fsdp2, cp_size: 2}\n", 2, "distributed.cp_size"},
            {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
            {"packed_sequence: {pretokenize: true, pack_size: 64}\n", 1,
@@ -202,7 +201,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     const auto loaded = config::read_recipe("recipe: KnowledgeDistillationRecipeForVLM\nmodel: {_target_: " + target +
                                                 ", pretrained_model_name_or_path: some/model}\n"
                                                 "teacher_model: {pretrained_model_name_or_path: other/model}\n"
-                                                "distributed: {tp_size: 2}\n"
+                                                "distributed: {cp_size: 2}\n"
                                                 "dataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n",
                                             "recipe.yaml", {}, {});
     INFO(to_text(loaded.problems));
@@ -214,7 +213,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     return out;
   };
   CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") ==
-        std::vector<std::string>{"distributed.tp_size", "teacher_model"});
+        std::vector<std::string>{"distributed.cp_size", "teacher_model"});
   CHECK(keys("nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained").empty());
 }
 
@@ -265,7 +264,7 @@ TEST_CASE("a search proposes no mesh that pictures do not allow", "[plan][vision
       recipe("device: cpu\nstep_scheduler: {global_batch_size: 8, local_batch_size: 2}\n"), "recipe.yaml", {}, {});
   const auto result = estimate::search_plans(loaded, {.world_size = 4});
   CHECK(!result.best.empty());
-  for (const auto& candidate : result.best) CHECK(candidate.sizes.tp * candidate.sizes.cp == 1);
+  for (const auto& candidate : result.best) CHECK(candidate.sizes.cp == 1);
 }
 
 /// A recipe for one of the recorded models on two pipeline ranks.
@@ -300,6 +299,20 @@ TEST_CASE("a pipeline's first stage has the tower, with its memory and time", "[
   CHECK(kept(plan, 0) > kept(frozen, 0));
   CHECK(kept(plan, 1) == kept(frozen, 1));
   CHECK(plan.estimate->time.step > frozen.estimate->time.step);
+}
+
+TEST_CASE("each tensor-parallel rank has the whole tower", "[plan][vision]") {
+  const std::string mesh = "device: cpu\ndistributed: {strategy: fsdp2, tp_size: 2}\n";
+  const auto whole = test::planned(recipe(mesh)),
+             frozen = test::planned(recipe(mesh + "freeze_config: {freeze_vision_tower: true}\n"));
+  std::int64_t tower = 0;
+  for (const auto& parameter : arch::parameters(whole.model->layout))
+    if (parameter.fqn.starts_with("model.vision_tower.")) tower += parameter.shape.elements();
+  const auto optimizer = [](const auto& of) {
+    return of.estimate->memory.ranks.front().phases[static_cast<std::size_t>(estimate::Phase::kSteady)].optimizer;
+  };
+  CHECK(optimizer(whole) - optimizer(frozen) == Approx(8.0 * static_cast<double>(tower)));
+  CHECK(whole.unsupported.empty());
 }
 
 TEST_CASE("messages carry a tower's rows to the layers that add them", "[plan][vision]") {

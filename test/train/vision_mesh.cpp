@@ -24,6 +24,11 @@ std::vector<std::string> all_families() {
   return out;
 }
 
+/// Layers of two stages, the first of which has one, so that DeepStack's rows go on.
+std::string split_of(const std::string& family) {
+  return family == "gemma3" || family == "qwen3_vl" || family == "qwen3_5" ? "[1, 3]" : "[1, 2]";
+}
+
 std::string pipeline(const std::string& schedule, const std::string& rest = "") {
   return fmt::format("pp_size: 2, pipeline: {{pp_schedule: {}, pp_microbatch_size: 1{}}}", schedule, rest);
 }
@@ -59,7 +64,30 @@ void check_data_parallel(comm::World& world) {
           {.mesh = fmt::format("strategy: {}, {}", strategy, pipeline("1F1B")), .family = family, .data_ranks = 2});
 }
 
+void check_tensor_parallel(comm::World& world) {
+  for (const auto& family : all_families())
+    for (const std::string sequence : {"false", "true"})
+      check_both(
+          world,
+          {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: " + sequence, .family = family, .data_ranks = 1});
+}
+
+/// Also tensor-parallel ranks on one data-parallel rank each, with shards of the tower's weights.
+void check_tensor_and_pipeline(comm::World& world) {
+  for (const auto& family : all_families()) {
+    for (const std::string sequence : {"false", "true"})
+      check_run(world, {.mesh = fmt::format("strategy: fsdp2, tp_size: 2, sequence_parallel: {}, {}", sequence,
+                                            pipeline("1F1B", ", layers_per_stage: " + split_of(family))),
+                        .family = family,
+                        .data_ranks = 1});
+    check_both(world,
+               {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 2});
+  }
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
+    {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},
     {"two stages on data-parallel ranks, of which some have no picture", check_data_parallel, 4, 4},
     {"rows that differ in length run one by one and in one pass", check_lengths, 2, 2},
     {"two stages, and two on each rank", check_schedules, 2, 2},
