@@ -25,8 +25,8 @@
 namespace automodel {
 namespace {
 
-using test::Json, test::Session, test::Run, test::check_near, test::check_run, test::frozen, test::kFamilies,
-    test::kLoss, test::kNorm, test::own_name, test::read_json, test::recipe_of, test::vision_folder;
+using test::adapted, test::Json, test::Session, test::Run, test::check_near, test::check_run, test::frozen,
+    test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json, test::recipe_of, test::vision_folder;
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -253,12 +253,7 @@ void check_joined(comm::World& world) {
 void check_adapters(comm::World& world) {
   for (const std::string family :
        {"llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
-    check_run(world, {.name = "lora",
-                      .sections = "peft: {dim: 4, alpha: 8, target_modules: ['*language_model*.q_proj', "
-                                  "'*language_model*.k_proj', '*language_model*.v_proj', '*language_model*.o_proj', "
-                                  "'*language_model*.gate_proj', '*language_model*.up_proj', "
-                                  "'*language_model*.down_proj']}\n",
-                      .family = family});
+    check_run(world, adapted({.family = family}));
 }
 
 /// Experts divided over the ranks, whose pictures differ.

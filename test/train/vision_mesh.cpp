@@ -10,7 +10,7 @@
 namespace automodel {
 namespace {
 
-using test::Run, test::check_run, test::frozen;
+using test::Run, test::adapted, test::check_run, test::frozen;
 
 /// Ten steps, everything trained and the tower frozen.
 void check_both(comm::World& world, const Run& run) {
@@ -64,6 +64,18 @@ void check_data_parallel(comm::World& world) {
           {.mesh = fmt::format("strategy: {}, {}", strategy, pipeline("1F1B")), .family = family, .data_ranks = 2});
 }
 
+void check_adapters(comm::World& world) {
+  for (const auto& family : all_families())
+    check_run(world, adapted({.mesh = "strategy: fsdp2, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
+                              .family = family,
+                              .data_ranks = 1}));
+}
+
+void check_experts(comm::World& world) {
+  for (const std::string family : {"qwen3_vl_moe", "qwen3_5_moe"})
+    check_both(world, {.mesh = "strategy: fsdp2, ep_size: 2, " + pipeline("1F1B"), .family = family, .data_ranks = 2});
+}
+
 void check_tensor_parallel(comm::World& world) {
   for (const auto& family : all_families())
     for (const std::string sequence : {"false", "true"})
@@ -86,6 +98,8 @@ void check_tensor_and_pipeline(comm::World& world) {
 }
 
 const std::vector<test::RankCase> kCases = {
+    {"adapters on two stages", check_adapters, 2, 2},
+    {"experts over the ranks of two stages", check_experts, 4, 4},
     {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
     {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},
     {"two stages on data-parallel ranks, of which some have no picture", check_data_parallel, 4, 4},

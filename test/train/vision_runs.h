@@ -41,6 +41,8 @@ struct Run {
 };
 /// With the tower frozen.
 Run frozen(Run run);
+/// With adapters of the decoder, all else frozen.
+Run adapted(Run run);
 inline constexpr std::array kFamilies = {"gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"};
 
 std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves);
