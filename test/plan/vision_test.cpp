@@ -14,6 +14,7 @@
 #include "estimate/estimated_plan.h"
 #include "estimate/search.h"
 #include "golden_folder.h"
+#include "plan/model_names.h"
 #include "planned.h"
 #include "temporary_folder.h"
 
@@ -92,7 +93,9 @@ TEST_CASE("Qwen's and Gemma's towers are read as published folders and transform
       std::int64_t elements = 0, counted = 0;
       for (const auto& parameter : arch::parameters(*parsed.spec))
         if (parameter.role == arch::Role::kTower) elements += parameter.shape.elements();
-      for (const auto& tower : parsed.towers) counted += tower.parameters.value_or(0);
+      const ModelChoice model{
+          .spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = text_of(name)};
+      for (const auto& tower : towers_of(model)) counted += tower.parameters.value_or(0);
       CHECK(elements == counted);
       return *parsed.spec;
     };
@@ -299,6 +302,44 @@ TEST_CASE("a pipeline's first stage has the tower, with its memory and time", "[
   CHECK(kept(plan, 0) > kept(frozen, 0));
   CHECK(kept(plan, 1) == kept(frozen, 1));
   CHECK(plan.estimate->time.step > frozen.estimate->time.step);
+}
+
+TEST_CASE("Qwen's towers are in a plan's parameters, memory and time", "[plan][vision]") {
+  for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
+    INFO(family);
+    const auto plan =
+        test::planned(piped(family, family == "qwen2_5_vl" ? "layers_per_stage: [1, 2]" : "layers_per_stage: [1, 3]"));
+    std::int64_t stored[2] = {};
+    for (const auto& parameter : arch::parameters(plan.model->layout))
+      for (int stage : {0, 1})
+        if (plan.pipeline->stages[static_cast<std::size_t>(stage)].part.has(parameter))
+          stored[stage] += parameter.shape.elements();
+    for (std::size_t stage : {0, 1}) {
+      CHECK(plan.pipeline->stages[stage].part.parameters == stored[stage]);
+      CHECK(plan.estimate->memory.ranks[stage].parameters == stored[stage]);
+    }
+    const auto towers = towers_of(*plan.model);
+    REQUIRE(towers.size() == 1);
+    CHECK(towers[0].flops > 0);
+    CHECK(plan.pipeline->stages[0].flops > towers[0].flops);
+  }
+}
+
+TEST_CASE("Qwen3-VL's tower has the published parameters", "[plan][vision]") {
+  // Qwen/Qwen3-VL-8B-Instruct: 8,767,123,696, of them 8,190,735,360 of Qwen3-8B.
+  const std::string text = R"({"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text", "hidden_size":
+      4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "head_dim": 128, "vocab_size": 151936, "rope_scaling": {"mrope_section": [24, 20, 20]}}, "vision_config": {
+      "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "patch_size": 16,
+      "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24]}})";
+  const auto parsed = arch::parse_hf_config(text, "config.json", {});
+  REQUIRE(parsed.spec);
+  const auto towers =
+      towers_of(ModelChoice{.spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = text});
+  REQUIRE(towers.size() == 1);
+  CHECK(*towers[0].parameters == 8'767'123'696 - 8'190'735'360);
+  // Two per weight of the patches and of the layers, which the mergers follow.
+  CHECK(towers[0].token_flops == 2.0 * (3 * 2 * 16 * 16 * 1152 + 27 * (4 * 1152 * 1152 + 2 * 1152 * 4304)));
 }
 
 TEST_CASE("each tensor-parallel rank has the whole tower", "[plan][vision]") {
