@@ -272,8 +272,6 @@ class Parser {
             .says("this {} model is planned but cannot be trained: {}", spec.nested_in, towers())
             .hint("estimates assume one image of the configured size per sequence and omit what is unknown");
         spec.plan_only = why;
-      } else if (spec.vision->qwen()) {
-        set_sizes(out_.towers.front(), spec);
       }
     }
     if (!top.has("quantization_config")) return;
@@ -286,20 +284,6 @@ class Parser {
         .says("the stored weights are quantized ({})", name)
         .hint("sizes are those of the unquantized model; store it unquantized to train it");
     if (spec.plan_only.empty()) spec.plan_only = fmt::format("its stored weights are quantized ({})", name);
-  }
-
-  /// Sets the sizes of a tower of Qwen's.
-  static void set_sizes(Tower& tower, const ModelSpec& spec) {
-    tower.hidden = spec.vision->hidden;
-    tower.layers = spec.vision->layers;
-    tower.parameters = 0;
-    for (const auto& parameter : layout_of(spec).tower_parameters) {
-      *tower.parameters += parameter.shape.elements();
-      const bool before_merger = parameter.name.find(".blocks.") != std::string::npos ||
-                                 parameter.name.find(".patch_embed.") != std::string::npos;
-      if (before_merger && parameter.shape.rank() > 1)
-        tower.token_flops += 2 * static_cast<double>(parameter.shape.elements());
-    }
   }
 
   /// Reads the tower of a model that is trained with pictures; otherwise says why the model is planned only.

@@ -282,7 +282,7 @@ class RankWalk {
 
   double message() const {
     const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
-    return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
+    return tokens * static_cast<double>(std::ranges::max(plan::message_widths(plan_))) * size_of(plan_.types.message);
   }
   /// Posted receives, one outgoing message, and the token ids of two accumulation steps.
   double messages() const {

@@ -354,10 +354,10 @@ class Timing {
   /// Dense elements of a stage that a rank all-reduces with the other replicas; experts have no replicas.
   double of_replica(double elements) const { return sharding_.optimizer ? elements / sharding_.shards : elements; }
 
-  /// Bytes of one microbatch's hidden states between stages.
+  /// Bytes of one microbatch's hidden states between stages, where they are most.
   double message_bytes() const {
     const double tokens = sharding_.sequence_parallel ? tokens_ / sizes_.tp : tokens_;
-    return tokens * plan_.model->spec.hidden * size_of(plan_.types.message);
+    return tokens * static_cast<double>(std::ranges::max(plan::message_widths(plan_))) * size_of(plan_.types.message);
   }
 
   /// Bytes of the gradient that first and last stage sum; 0 unless a tied embedding is on two ranks.

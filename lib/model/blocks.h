@@ -46,7 +46,7 @@ struct Microbatch {
   std::int64_t length = 0;        ///< tokens of the whole sequence
   std::int64_t extent = 0;        ///< one past the largest position of any token of the microbatch; 0: `length`
   std::int64_t label_tokens = 0;  ///< label tokens in the whole sequences
-  PictureValues pictures = {};    ///< on the first stage
+  PictureValues pictures = {};    ///< pixels on the first stage only
   /// M-RoPE, where there are pictures: place of each token by time, row and column [3, batch, tokens]; else undefined.
   at::Tensor axes = {};
   /// Where a picture's tokens see each other (Gemma 3): number of each token's picture, 0 for text [batch, tokens];

@@ -49,6 +49,9 @@ class TensorSeam {
   /// The rows of x [batch, tokens, ...], one per token, for those tokens that this rank has in the residual stream.
   /// Without a graph.
   virtual at::Tensor tokens(const at::Tensor& x) { return x; }
+  /// Rows that every rank computed alike, of which each uses those for its own tokens: their gradients are summed over
+  /// ranks, so that they are alike again.
+  virtual at::Tensor alike(const at::Tensor& rows) { return rows; }
   /// Token embeddings [batch, tokens, width], as the residual stream holds them; the row of `padding` (-1: none) gets
   /// no gradient.
   virtual at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,

@@ -5,10 +5,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/unbind.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "model/embedding_noise.h"
@@ -294,7 +296,20 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
          embedding_noise(*microbatch.draw, options_.seams.tensor->tokens(tokens), x.size(-1), magnitude, x.options());
 }
 
-std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const at::Tensor& places,
+StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
+  if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
+  const auto all = microbatch.ids.eq(spec_.vision->image_token);
+  Placeholders out{.places = all.flatten().nonzero().squeeze(1)};
+  out.count = out.places.size(0);
+  const auto here = options_.seams.tensor->tokens(all);
+  if (here.size(1) == all.size(1)) return out;
+  out.places = here.flatten().nonzero().squeeze(1);
+  const auto numbers = (all.flatten().cumsum(0) - 1).view(all.sizes());
+  out.numbers = options_.seams.tensor->tokens(numbers).flatten().index_select(0, out.places);
+  return out;
+}
+
+std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const Placeholders& at,
                                              const at::Tensor& in) {
   auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
   // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
@@ -304,14 +319,17 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
   std::vector<at::Tensor> out = {x};
   if (input_table_ != nullptr) out.push_back(layer_inputs(microbatch, x, in));
-  if (places.defined()) {
+  if (at.places.defined()) {
     auto values = microbatch.pictures;
     values.pixels = values.pixels.to(options_.type);
     auto pictures = vision_->forward(values, in);
-    AUTOMODEL_CHECK(pictures.rows.size(0) == places.size(0),
-                    "a picture has as many placeholders as the tower gives rows");
-    out[0] = x.flatten(0, 1).index_copy(0, places, pictures.rows.to(x.scalar_type())).view(x.sizes());
-    for (auto& rows : pictures.deep) out.push_back(rows.to(x.scalar_type()));
+    AUTOMODEL_CHECK(pictures.rows.size(0) == at.count, "a picture has as many placeholders as the tower gives rows");
+    const auto own = [&](const at::Tensor& rows) {
+      const auto all = options_.seams.tensor->alike(rows.to(x.scalar_type()));
+      return at.numbers.defined() ? all.index_select(0, at.numbers) : all;
+    };
+    out[0] = x.flatten(0, 1).index_copy(0, at.places, own(pictures.rows)).view(x.sizes());
+    for (const auto& rows : pictures.deep) out.push_back(own(rows));
   }
   if (positions_ == nullptr) return out;
   const auto rows = microbatch.positions + spec_.first_position_row;
@@ -331,12 +349,21 @@ at::Tensor StageModel::layer_inputs(const Microbatch& microbatch, const at::Tens
 }
 
 StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Tensor& hidden) {
-  if (!modules_.embeddings) return {options_.cast_inputs ? hidden.to(options_.type) : hidden, {}};
-  const auto places = vision_ && microbatch.pictures.pixels.defined()
-                          ? microbatch.ids.flatten().eq(spec_.vision->image_token).nonzero().squeeze(1)
-                          : at::Tensor();
+  if (!modules_.embeddings) {
+    Stream out{.x = options_.cast_inputs ? hidden.to(options_.type) : hidden, .delta = {}};
+    const auto parts = out.x.size(-1) / spec_.hidden;
+    if (!spec_.vision || spec_.vision->deep_layers.empty()) return out;
+    out.joined = static_cast<int>(std::ssize(spec_.vision->deep_layers) + 1 - parts);
+    if (parts == 1) return out;
+    auto split = ops::split(out.x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), spec_.hidden));
+    out.x = split.front().contiguous();
+    out.deep.resize(static_cast<std::size_t>(out.joined));
+    out.deep.insert(out.deep.end(), split.begin() + 1, split.end());
+    return out;
+  }
+  const auto pictures = placeholders(microbatch);
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
-    return embedded(microbatch, places, in[0]);
+    return embedded(microbatch, pictures, in[0]);
   };
   // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
   // picture: other ranks may have some.
@@ -354,8 +381,34 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   return {.x = out[0],
           .delta = {},
           .deep = {out.begin() + (inputs ? 2 : 1), out.end()},
-          .places = places,
+          .places = pictures.places,
           .inputs = inputs ? at::unbind(out[1], 2) : std::vector<at::Tensor>()};
+}
+
+/// Source: DeepStack, Meng et al. 2024.
+void StageModel::join(Stream& stream, int layer) const {
+  if (!spec_.vision || layer >= std::ssize(spec_.vision->deep_layers)) return;
+  stream.joined = layer + 1;
+  if (stream.deep.empty()) return;
+  const auto rows = std::exchange(stream.deep[static_cast<std::size_t>(layer)], {});
+  stream.x = stream.places.defined() ? stream.x.flatten(0, 1).index_add(0, stream.places, rows).view(stream.x.sizes())
+                                     : stream.x + rows;
+}
+
+at::Tensor StageModel::leave(const Stream& stream) const {
+  const auto x = stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  std::vector<at::Tensor> out = {x};
+  const auto deep = spec_.vision ? std::ssize(spec_.vision->deep_layers) : 0;
+  for (std::ptrdiff_t j = stream.joined; j < deep; ++j) {
+    const auto rows = stream.deep.empty() ? at::Tensor() : stream.deep[static_cast<std::size_t>(j)];
+    if (rows.defined() && !stream.places.defined()) {
+      out.push_back(rows);
+      continue;
+    }
+    out.push_back(at::zeros_like(x));
+    if (rows.defined()) out.back() = out.back().flatten(0, 1).index_add(0, stream.places, rows).view(x.sizes());
+  }
+  return out.size() == 1 ? x : at::cat(out, -1);
 }
 
 std::vector<at::Tensor> StageModel::run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
@@ -384,19 +437,11 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
   if (options_.offload != nullptr && c10::GradMode::is_enabled()) pass = options_.offload->begin();
   const int offloaded = pass ? options_.execution.activations.offloading->layers : 0;
   int group = 0;  // number of the next offloaded layer
-  const auto places = stream.places;
-  // A tower's rows join the residual stream behind the layers that they are meant for (DeepStack, Meng et al. 2024).
-  const auto joined = [&](const std::vector<at::Tensor>& out, int layer) {
-    auto x = out[0];
+  const auto ran = [&](const std::vector<at::Tensor>& out, int layer) {
+    stream.x = out[0];
+    stream.delta = out[1];
     if (out.size() > 2) stream.lent[spec_.slides(layer) ? 1 : 0] = {out[2], out[3]};
-    if (layer < std::ssize(stream.deep))
-      x = x.flatten(0, 1).index_add(0, places, stream.deep[static_cast<std::size_t>(layer)]).view(x.sizes());
-    return Stream{.x = x,
-                  .delta = out[1],
-                  .deep = std::move(stream.deep),
-                  .places = {},
-                  .inputs = stream.inputs,
-                  .lent = stream.lent};
+    join(stream, layer);
   };
   for (const auto& layer : layers_) {
     if (!pass || layer->index >= offloaded) {
@@ -406,7 +451,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
         out = ops::tap(out, [pass] { pass->announce(); });
         pass.reset();
       }
-      stream = joined(out, layer->index);
+      ran(out, layer->index);
       continue;
     }
     auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
@@ -420,7 +465,7 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
     pass->end_group();
     out = ops::tap(out, [pass, group] { pass->need(group); });
     ++group;
-    stream = joined(out, layer->index);
+    ran(out, layer->index);
   }
   if (pass) pass->finish_forward();
   return stream;
@@ -568,7 +613,7 @@ Microbatch StageModel::prepared(Microbatch microbatch) const {
 at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options) {
   const auto stream = run_layers(enter(microbatch, hidden), prepared(microbatch), options);
   if (microbatch.routers) sum_statistics(*microbatch.routers);
-  if (!modules_.head && !modules_.norm) return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+  if (!modules_.head && !modules_.norm) return leave(stream);
   return observed_head(stream, [&](const Stream& in) {
     if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
     const auto loss = head_loss(in, microbatch, options);

@@ -90,9 +90,9 @@ class StageModel {
   }
   /// Loads of the microbatches since the last clear().
   StepLoads& loads() { return loads_; }
-  /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. Returns
-  /// the hidden states or, if this stage has the head, the loss: the sum of token losses times loss_scale, one float64
-  /// element.
+  /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. It is a
+  /// multiple as wide if rows of pictures come along (leave()). Returns the hidden states or, if this stage has the
+  /// head, the loss: the sum of token losses times loss_scale, one float64 element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
   /// Returns logits [batch, tokens, vocabulary] instead of the loss, or with `only` [batch, 1, vocabulary] of that
   /// token.
@@ -112,20 +112,35 @@ class StageModel {
   /// The residual stream, in two summands: the sum so far, and the last block's output, which the next norm adds to it.
   struct Stream {
     at::Tensor x, delta;
-    std::vector<at::Tensor> deep = {};    ///< PictureRows::deep; empty without pictures
-    at::Tensor places = {};               ///< of the pictures' placeholders in the flattened tokens
+    /// What is added behind decoder layers (DeepStack): PictureRows::deep, or with the width of the stream from an
+    /// earlier stage. Undefined: was added; empty: no pictures.
+    std::vector<at::Tensor> deep = {};
+    int joined = 0;  ///< so many were added, or would have been if there were pictures
+    at::Tensor places =
+        {};  ///< of the pictures' placeholders in the flattened tokens; undefined: `deep` is of all tokens
     std::vector<at::Tensor> inputs = {};  ///< of each layer, [batch, tokens, width]; empty without
     /// Keys and values that later layers use, of full-attention layers and of those with a window; undefined without.
     std::array<LentKeys, 2> lent = {};
   };
+  /// The placeholders of a microbatch's pictures.
+  struct Placeholders {
+    at::Tensor places = {};   ///< of those in the residual stream here, in its flattened tokens; undefined: no pictures
+    at::Tensor numbers = {};  ///< of these among all; undefined: they are all
+    std::int64_t count = 0;   ///< of all
+  };
+  Placeholders placeholders(const Microbatch& microbatch) const;
   Stream enter(const Microbatch& microbatch, const at::Tensor& hidden);
   /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
   /// PictureRows::deep. `in`: the anchor.
-  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const at::Tensor& places, const at::Tensor& in);
+  std::vector<at::Tensor> embedded(const Microbatch& microbatch, const Placeholders& at, const at::Tensor& in);
   /// The layers' own inputs, from the token embeddings.
   at::Tensor layer_inputs(const Microbatch& microbatch, const at::Tensor& x, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);
+  /// Adds the pictures' rows that are meant for this layer.
+  void join(Stream& stream, int layer) const;
+  /// What the next stage gets: the residual stream and, side by side, the pictures' rows that its layers add.
+  at::Tensor leave(const Stream& stream) const;
   Stream run_layers(Stream stream, const Microbatch& microbatch, const ForwardOptions& options);
   std::vector<at::Tensor> run_layer(Layer& layer, const Stream& stream, const Microbatch& microbatch,
                                     const ForwardOptions& options);

@@ -62,7 +62,7 @@ void Links::receive(const schedule::Action& action) {
   const auto direction = action.op() == Op::kRecvForward ? Direction::kForward : Direction::kBackward;
   const int stage = action.stage().value, microbatch = action.microbatch().value;
   const int sender = sender_to(direction, stage);
-  auto tensor = at::empty({shape_.rows, shape_.tokens_of(microbatch), shape_.width},
+  auto tensor = at::empty({shape_.rows, shape_.tokens_of(microbatch), shape_.width_behind(std::min(stage, sender))},
                           at::TensorOptions().dtype(shape_.type).device(shape_.device));
   const int peer = placement_.rank_of({sender}), number = tag(direction, sender, microbatch);
   Message message{tensor, {}};

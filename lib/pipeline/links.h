@@ -15,16 +15,19 @@
 
 namespace automodel::pipeline {
 
-/// Shape [rows, tokens, width] of a message; the same between all stages of a model.
+/// Shape [rows, tokens, width] of messages.
 struct MessageShape {
   std::int64_t rows = 1;
   std::vector<std::int64_t> tokens = {1};  ///< by microbatch; one number: of all
-  std::int64_t width = 1;
+  std::vector<std::int64_t> widths = {1};  ///< behind each stage but the last; one number: of all
   at::ScalarType type = at::kFloat;
   at::Device device = at::kCPU;
   std::int64_t side = 0;  ///< number of float64 values sent along with every message; 0: none
   std::int64_t tokens_of(int microbatch) const {
     return tokens.size() == 1 ? tokens[0] : tokens.at(static_cast<std::size_t>(microbatch));
+  }
+  std::int64_t width_behind(int stage) const {
+    return widths.size() == 1 ? widths[0] : widths.at(static_cast<std::size_t>(stage));
   }
 };
 

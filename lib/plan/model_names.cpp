@@ -4,6 +4,23 @@
 #include <utility>
 
 namespace automodel::plan {
+namespace {
+
+/// The sizes of a tower that is trained here (arch/vision.h), by its parameters.
+void set_sizes(arch::Tower& tower, const ModelChoice& model) {
+  tower.hidden = model.spec.vision->hidden;
+  tower.layers = model.spec.vision->layers;
+  tower.parameters = 0;
+  for (const auto& parameter : model.layout.tower_parameters) {
+    *tower.parameters += parameter.shape.elements();
+    const bool before_merger = parameter.name.find(".blocks.") != std::string::npos ||
+                               parameter.name.find(".patch_embed.") != std::string::npos;
+    if (before_merger && parameter.shape.rank() > 1)
+      tower.token_flops += 2 * static_cast<double>(parameter.shape.elements());
+  }
+}
+
+}  // namespace
 
 ModelNames names_of(const ModelChoice& model) {
   const auto& layout = model.layout;
@@ -16,6 +33,7 @@ std::vector<arch::Tower> towers_of(const ModelChoice& model) {
   if (model.spec.nested_in.empty()) return {};
   auto out = arch::towers_of(model.config_text, model.spec.hidden);
   std::erase_if(out, [](const arch::Tower& tower) { return tower.fqn.empty(); });
+  if (model.spec.vision && !out.empty() && !out.front().parameters) set_sizes(out.front(), model);
   // Pictures of any size are counted with the most pixels that the processor leaves them, but at most 1,280 tokens of
   // the decoder: the default of Qwen2-VL's processor. Qwen3-VL's allows 16,384 and Pixtral's 3,025, which few pictures
   // have.

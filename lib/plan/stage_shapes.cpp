@@ -6,9 +6,12 @@ namespace automodel::plan {
 
 StageIo stage_io(const StageShapeRequest& r, bool is_first, bool has_head) {
   const TensorMeta tokens = {{r.microbatch_size, r.sequence_length}, DType::kInt64};
-  const TensorMeta hidden = {{r.microbatch_size, r.sequence_length, r.hidden}, r.dtype};
+  const auto hidden = [&](int carried) {
+    return TensorMeta{{r.microbatch_size, r.sequence_length, (1 + carried) * r.hidden}, r.dtype};
+  };
   const TensorMeta logits = {{r.microbatch_size, r.sequence_length, r.vocab}, r.dtype};
-  return {is_first ? tokens : hidden, has_head && !r.return_hidden_states ? logits : hidden};
+  return {is_first ? tokens : hidden(r.carried_in),
+          has_head && !r.return_hidden_states ? logits : hidden(r.carried_out)};
 }
 
 StageShapes::StageShapes(const StageShapeRequest& request, int stages, int head_stage)

@@ -29,15 +29,17 @@ struct StageIo {
 struct StageShapeRequest {
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;
-  std::int64_t microbatch_size = 1;   ///< sequences
-  std::int64_t sequence_length = 1;   ///< tokens of the whole sequence
-  DType dtype = DType::kBFloat16;     ///< of hidden states and logits
-  bool return_hidden_states = false;  ///< the last stage returns hidden states even though it has a head
+  std::int64_t microbatch_size = 1;     ///< sequences
+  std::int64_t sequence_length = 1;     ///< tokens of the whole sequence
+  DType dtype = DType::kBFloat16;       ///< of hidden states and logits
+  bool return_hidden_states = false;    ///< the last stage returns hidden states even though it has a head
+  int carried_in = 0, carried_out = 0;  ///< tensors of hidden states that come and go beside the residual stream
 };
 
-/// Input [microbatch, sequence] int64 on the first stage, else [microbatch, sequence, hidden]; output [microbatch,
-/// sequence, vocab] with a head, else [microbatch, sequence, hidden]. The sequence is not divided for sequence or
-/// context parallelism here; the executor handles that. Like NeMo AutoModel's _precompute_stage_shapes.
+/// Input [microbatch, sequence] int64 on the first stage, else [microbatch, sequence, (1 + carried_in) * hidden];
+/// output [microbatch, sequence, vocab] with a head, else [microbatch, sequence, (1 + carried_out) * hidden]. The
+/// sequence is not divided for sequence or context parallelism here; the executor handles that. Like NeMo AutoModel's
+/// _precompute_stage_shapes.
 StageIo stage_io(const StageShapeRequest& request, bool is_first, bool has_head);
 
 /// The shapes of all stages, updated when the sequence length changes between steps.

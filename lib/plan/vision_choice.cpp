@@ -27,12 +27,8 @@ struct Obstacle {
   const char* why;
 };
 constexpr std::array kObstacles = {
-    Obstacle{[](const Situation& s) { return s.sizes.tp > 1; }, "distributed.tp_size",
-             "tensor parallelism does not divide the vision tower"},
     Obstacle{[](const Situation& s) { return s.sizes.cp > 1; }, "distributed.cp_size",
              "context parallelism would divide pictures"},
-    Obstacle{[](const Situation& s) { return s.sizes.pp > 1; }, "distributed.pp_size",
-             "pipelines do not carry pictures to the first stage"},
     Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",
              "rows with pictures are not packed"},
     Obstacle{[](const Situation& s) { return config::classes_of(s.recipe) > 0; }, "model._target_",

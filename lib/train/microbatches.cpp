@@ -30,15 +30,16 @@ struct Rows {
   std::int64_t count;
 };
 
-/// The pictures of the rows.
-model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& tokens, at::Device device) {
+/// The pictures of the rows; without `pixels` their grids only.
+model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& tokens, at::Device device,
+                               bool pixels) {
   AUTOMODEL_CHECK(tokens.processor.has_value(), "a batch with pictures needs their processor");
   const auto& patches = tokens.processor->patches;
   model::PictureValues out;
   std::vector<at::Tensor> all;
   for (auto row = rows.first; row < rows.first + rows.count; ++row)
     for (const auto& picture : rows.batch.pictures[static_cast<std::size_t>(row)]) {
-      all.push_back(pixel_values(*picture, *tokens.processor));
+      if (pixels) all.push_back(pixel_values(*picture, *tokens.processor));
       if (!patches) continue;
       const auto size = tokens.processor->resized(picture->size);
       out.grids.push_back({size.height / patches->patch, size.width / patches->patch});
@@ -106,8 +107,8 @@ at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, at::Device de
 }  // namespace
 
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
-                                                 parallel::ContextPlace place,
-                                                 const pictures::PictureTokens* pictures) {
+                                                 parallel::ContextPlace place, const pictures::PictureTokens* pictures,
+                                                 bool pixels) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
   const auto own = [&](const std::vector<std::int64_t>& values) {
     return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
@@ -146,9 +147,10 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Rows of{batch, static_cast<std::int64_t>(i) * rows, rows};
     auto& microbatch = out[i];
-    microbatch.pictures = values_of(of, *pictures, device);
-    if (pictures->both_ways && microbatch.pictures.pixels.defined())
-      microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
+    microbatch.pictures = values_of(of, *pictures, device, pixels);
+    const auto first = batch.pictures.begin() + of.first;
+    const bool any = std::any_of(first, first + rows, [](const auto& row) { return !row.empty(); });
+    if (pictures->both_ways && any) microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
     if (pictures->axes && !microbatch.pictures.grids.empty())
       microbatch.axes = axes_of(of, microbatch.pictures.grids, *pictures, device);
   }

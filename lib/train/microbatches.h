@@ -16,10 +16,11 @@
 namespace automodel::train {
 
 /// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
-/// `pictures`: how they stand in rows; null for a model without a tower.
+/// `pictures`: how they stand in rows; null for a model without a tower. `pixels`: false on ranks without the tower,
+/// where only their places are of use.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {},
-                                                 const pictures::PictureTokens* pictures = nullptr);
+                                                 const pictures::PictureTokens* pictures = nullptr, bool pixels = true);
 
 /// Sums of what the head finds out about microbatches (model/loss_parts.h); 0 where no head is.
 class PartSums {

@@ -323,6 +323,10 @@ std::vector<LocalStage*> Runtime::stages() {
   return out;
 }
 
+bool Runtime::embeds() const {
+  return std::ranges::any_of(stages_, [](const auto& stage) { return stage->model().modules().embeddings; });
+}
+
 void Runtime::set_lengths(std::vector<std::int64_t> lengths) {
   if (lengths == lengths_) return;
   lengths_ = std::move(lengths);
@@ -330,7 +334,7 @@ void Runtime::set_lengths(std::vector<std::int64_t> lengths) {
   for (const auto length : lengths_) here.push_back(length / place_.cp_size / token_shares());
   pipeline_->set_message({.rows = plan_.batch.microbatch,
                           .tokens = std::move(here),
-                          .width = plan_.model->spec.hidden,
+                          .widths = plan::message_widths(plan_),
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device(),
                           .side = plan_.model->spec.router_sums()});
@@ -340,7 +344,7 @@ void Runtime::set_generation(std::int64_t tokens) {
   lengths_.clear();
   pipeline_->set_message({.rows = 1,
                           .tokens = {tokens / token_shares()},
-                          .width = plan_.model->spec.hidden,
+                          .widths = plan::message_widths(plan_),
                           .type = scalar_type(plan_.types.message),
                           .device = world_.device()});
 }

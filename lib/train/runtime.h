@@ -76,6 +76,8 @@ class Runtime {
   pipeline::Pipeline& pipeline() { return *pipeline_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
+  /// Whether one of them is the first stage, which embeds tokens and pictures.
+  bool embeds() const;
   /// Null if no activations are offloaded.
   const ops::ActivationOffload* offload() const { return offload_.get(); }
 

@@ -79,7 +79,8 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     std::vector<std::int64_t> lengths;
     for (; next < end_of_run; ++next) {
       const auto& batch = batches[next];
-      auto part = make_microbatches(batch, rows, world.device(), place.context(), tokens ? &*tokens : nullptr);
+      auto part = make_microbatches(batch, rows, world.device(), place.context(), tokens ? &*tokens : nullptr,
+                                    runtime_.embeds());
       if (draws_numbers(runtime_.plan()))
         draw_dropout(part, {.seed = runtime_.plan().weights.seed,
                             .step = step,

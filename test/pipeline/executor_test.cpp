@@ -58,7 +58,7 @@ std::vector<RankLog> run(const Table& table, const std::vector<ExecuteOptions>& 
       runners.push_back(stages.back().get());
     }
     Executor executor(table, world.rank(), group.get(), runners);
-    executor.set_message({.rows = 1, .tokens = {1}, .width = 2, .type = at::kFloat, .side = 3});
+    executor.set_message({.rows = 1, .tokens = {1}, .widths = {2}, .type = at::kFloat, .side = 3});
     for (const auto& options : runs) executor.run(options);
   };
   const auto outcome = comm::run_ranks(table.placement.ranks(), body,

@@ -14,6 +14,7 @@
 #include "estimate/estimated_plan.h"
 #include "estimate/search.h"
 #include "golden_folder.h"
+#include "plan/model_names.h"
 #include "planned.h"
 #include "temporary_folder.h"
 
@@ -129,7 +130,9 @@ TEST_CASE("Qwen's, Gemma's and Mistral's towers are read as published folders an
       std::int64_t elements = 0, counted = 0;
       for (const auto& parameter : arch::parameters(*parsed.spec))
         if (parameter.role == arch::Role::kTower) elements += parameter.shape.elements();
-      for (const auto& tower : parsed.towers) counted += tower.parameters.value_or(0);
+      const ModelChoice model{
+          .spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = text_of(name)};
+      for (const auto& tower : towers_of(model)) counted += tower.parameters.value_or(0);
       CHECK(elements == counted);
       return *parsed.spec;
     };
@@ -218,10 +221,7 @@ std::pair<std::string, std::string> problems_of(const std::string& text, int ran
 TEST_CASE("what does not work with pictures is refused where it is set", "[plan][vision]") {
   CHECK(problems_of(recipe()).first.empty());
   for (const auto& [sections, ranks, key] : std::vector<std::tuple<std::string, int, std::string>>{
-           {"distributed: {strategy: fsdp2, tp_size: 2}\n", 2, "distributed.tp_size"},
            {"distributed: {strategy: fsdp2, cp_size: 2}\n", 2, "distributed.cp_size"},
-           {"distributed: {strategy: ddp, pp_size: 2, pipeline: {}}\nstep_scheduler: {local_batch_size: 2}\n", 2,
-            "distributed.pp_size"},
            {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
            {"packed_sequence: {pretokenize: true, pack_size: 64}\n", 1,
             "packed_sequence, unsupported packed_sequence.pretokenize"},
@@ -252,7 +252,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     const auto loaded = config::read_recipe("recipe: KnowledgeDistillationRecipeForVLM\nmodel: {_target_: " + target +
                                                 ", pretrained_model_name_or_path: some/model}\n"
                                                 "teacher_model: {pretrained_model_name_or_path: other/model}\n"
-                                                "distributed: {tp_size: 2}\n"
+                                                "distributed: {cp_size: 2}\n"
                                                 "dataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n",
                                             "recipe.yaml", {}, {});
     INFO(to_text(loaded.problems));
@@ -264,7 +264,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     return out;
   };
   CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") ==
-        std::vector<std::string>{"distributed.tp_size", "teacher_model"});
+        std::vector<std::string>{"distributed.cp_size", "teacher_model"});
   CHECK(keys("nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained").empty());
 }
 
@@ -321,7 +321,111 @@ TEST_CASE("a search proposes no mesh that pictures do not allow", "[plan][vision
       recipe("device: cpu\nstep_scheduler: {global_batch_size: 8, local_batch_size: 2}\n"), "recipe.yaml", {}, {});
   const auto result = estimate::search_plans(loaded, {.world_size = 4});
   CHECK(!result.best.empty());
-  for (const auto& candidate : result.best) CHECK(candidate.sizes.tp * candidate.sizes.pp * candidate.sizes.cp == 1);
+  for (const auto& candidate : result.best) CHECK(candidate.sizes.cp == 1);
+}
+
+/// A recipe for one of the recorded models on two pipeline ranks.
+std::string piped(const std::string& family, const std::string& pipeline, const std::string& rest = "") {
+  auto text = recipe(
+      "device: cpu\nstep_scheduler: {global_batch_size: 4, local_batch_size: 4}\ndistributed: {strategy: "
+      "ddp, pp_size: 2, pipeline: {pp_microbatch_size: 1, " +
+      pipeline + "}}\n" + rest);
+  const std::string from = kModel + "}";
+  return text.replace(text.find(from), from.size(), golden_folder() + "/vlm/" + family + "}");
+}
+
+TEST_CASE("a pipeline's first stage has the tower, with its memory and time", "[plan][vision]") {
+  const auto plan = test::planned(piped("gemma3", "layers_per_stage: [2, 2]"));
+  CHECK(plan.unsupported.empty());
+  const auto& stages = plan.pipeline->stages;
+  std::int64_t tower = 0;
+  for (const auto& parameter : arch::parameters(plan.model->layout)) {
+    if (parameter.role != arch::Role::kTower) continue;
+    tower += parameter.shape.elements();
+    CHECK(stages[0].part.has(parameter));
+    CHECK(!stages[1].part.has(parameter));
+  }
+  CHECK(tower > 0);
+  // Gemma's head is the embedding, of which the last stage has a copy.
+  CHECK(stages[0].part.parameters - stages[1].part.parameters == tower - plan.model->spec.hidden);
+  const auto frozen =
+      test::planned(piped("gemma3", "layers_per_stage: [2, 2]", "freeze_config: {freeze_vision_tower: true}\n"));
+  const auto kept = [](const auto& of, std::size_t rank) {
+    return of.estimate->memory.ranks[rank].phases[static_cast<std::size_t>(estimate::Phase::kSteady)].activations;
+  };
+  CHECK(kept(plan, 0) > kept(frozen, 0));
+  CHECK(kept(plan, 1) == kept(frozen, 1));
+  CHECK(plan.estimate->time.step > frozen.estimate->time.step);
+}
+
+TEST_CASE("Qwen's towers are in a plan's parameters, memory and time", "[plan][vision]") {
+  for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
+    INFO(family);
+    const auto plan =
+        test::planned(piped(family, family == "qwen2_5_vl" ? "layers_per_stage: [1, 2]" : "layers_per_stage: [1, 3]"));
+    std::int64_t stored[2] = {};
+    for (const auto& parameter : arch::parameters(plan.model->layout))
+      for (int stage : {0, 1})
+        if (plan.pipeline->stages[static_cast<std::size_t>(stage)].part.has(parameter))
+          stored[stage] += parameter.shape.elements();
+    for (std::size_t stage : {0, 1}) {
+      CHECK(plan.pipeline->stages[stage].part.parameters == stored[stage]);
+      CHECK(plan.estimate->memory.ranks[stage].parameters == stored[stage]);
+    }
+    const auto towers = towers_of(*plan.model);
+    REQUIRE(towers.size() == 1);
+    CHECK(towers[0].flops > 0);
+    CHECK(plan.pipeline->stages[0].flops > towers[0].flops);
+  }
+}
+
+TEST_CASE("Qwen3-VL's tower has the published parameters", "[plan][vision]") {
+  // Qwen/Qwen3-VL-8B-Instruct: 8,767,123,696, of them 8,190,735,360 of Qwen3-8B.
+  const std::string text = R"({"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text", "hidden_size":
+      4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "head_dim": 128, "vocab_size": 151936, "rope_scaling": {"mrope_section": [24, 20, 20]}}, "vision_config": {
+      "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "patch_size": 16,
+      "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24]}})";
+  const auto parsed = arch::parse_hf_config(text, "config.json", {});
+  REQUIRE(parsed.spec);
+  const auto towers =
+      towers_of(ModelChoice{.spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = text});
+  REQUIRE(towers.size() == 1);
+  CHECK(*towers[0].parameters == 8'767'123'696 - 8'190'735'360);
+  // Two per weight of the patches and of the layers, which the mergers follow.
+  CHECK(towers[0].token_flops == 2.0 * (3 * 2 * 16 * 16 * 1152 + 27 * (4 * 1152 * 1152 + 2 * 1152 * 4304)));
+}
+
+TEST_CASE("each tensor-parallel rank has the whole tower", "[plan][vision]") {
+  const std::string mesh = "device: cpu\ndistributed: {strategy: fsdp2, tp_size: 2}\n";
+  const auto whole = test::planned(recipe(mesh)),
+             frozen = test::planned(recipe(mesh + "freeze_config: {freeze_vision_tower: true}\n"));
+  std::int64_t tower = 0;
+  for (const auto& parameter : arch::parameters(whole.model->layout))
+    if (parameter.fqn.starts_with("model.vision_tower.")) tower += parameter.shape.elements();
+  const auto optimizer = [](const auto& of) {
+    return of.estimate->memory.ranks.front().phases[static_cast<std::size_t>(estimate::Phase::kSteady)].optimizer;
+  };
+  CHECK(optimizer(whole) - optimizer(frozen) == Approx(8.0 * static_cast<double>(tower)));
+  CHECK(whole.unsupported.empty());
+}
+
+TEST_CASE("messages carry a tower's rows to the layers that add them", "[plan][vision]") {
+  const auto widths = [](const std::string& pipeline) {
+    return message_widths(test::planned(piped("qwen3_vl", pipeline)));
+  };
+  using Widths = std::vector<std::int64_t>;
+  CHECK(widths("layers_per_stage: [2, 2]") == Widths{48});  // behind layers 0 and 1 something is added
+  CHECK(widths("layers_per_stage: [1, 3]") == Widths{96});
+  CHECK(widths("pp_schedule: Interleaved1F1B, layers_per_stage: 1") == Widths{96, 48, 48});
+  CHECK(message_widths(test::planned(recipe())) == Widths{48});
+  const auto sent = [](const std::string& pipeline) {
+    const auto plan = test::planned(piped("qwen3_vl", pipeline));
+    for (const auto& row : plan.estimate->time.traffic)
+      if (row.what.starts_with("hidden states")) return row.bytes;
+    return 0.0;
+  };
+  CHECK(sent("layers_per_stage: [1, 3]") == 2 * sent("layers_per_stage: [2, 2]"));
 }
 
 TEST_CASE("the processor's settings are found, fit the tower, or are refused", "[plan][vision]") {

@@ -136,6 +136,10 @@ at::Tensor TensorParallel::tokens(const at::Tensor& x) {
   return sequence_ ? move(*group_, x, Move::kOwnTokens) : x;
 }
 
+at::Tensor TensorParallel::alike(const at::Tensor& rows) {
+  return sequence_ ? moved(*group_, rows, Move::kNone, Move::kSum) : rows;
+}
+
 at::Tensor TensorParallel::embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                                  std::int64_t padding) {
   if (!divided(table)) return leave_alike(ops::embedding(ids, table, anchor, padding));

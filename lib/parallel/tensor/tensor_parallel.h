@@ -34,6 +34,7 @@ class TensorParallel : public model::TensorSeam {
   at::Tensor row(const at::Tensor& x, const ops::Linear& layer) override;
   at::Tensor tokenwise(const at::Tensor& x, const ops::Linear& layer) override;
   at::Tensor tokens(const at::Tensor& x) override;
+  at::Tensor alike(const at::Tensor& rows) override;
   at::Tensor embed(const at::Tensor& ids, ops::Parameter& table, const at::Tensor& anchor,
                    std::int64_t padding) override;
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, const ops::Factor& scale,

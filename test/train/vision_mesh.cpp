@@ -1,0 +1,115 @@
+// Models with vision towers on meshes that divide the model: ten steps against transformers' recorded runs.
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "rank_suite.h"
+#include "train/vision_runs.h"
+
+namespace automodel {
+namespace {
+
+using test::Run, test::adapted, test::check_run, test::frozen;
+
+/// Ten steps, everything trained and the tower frozen.
+void check_both(comm::World& world, const Run& run) {
+  check_run(world, run);
+  check_run(world, frozen(run));
+}
+
+std::vector<std::string> all_families() {
+  std::vector<std::string> out = {"llava"};
+  out.insert(out.end(), test::kFamilies.begin(), test::kFamilies.end());
+  return out;
+}
+
+/// Layers of two stages, the first of which has one, so that DeepStack's rows go on.
+std::string split_of(const std::string& family) {
+  return family == "gemma3" || family == "qwen3_vl" || family == "qwen3_5" ? "[1, 3]" : "[1, 2]";
+}
+
+std::string pipeline(const std::string& schedule, const std::string& rest = "") {
+  return fmt::format("pp_size: 2, pipeline: {{pp_schedule: {}, pp_microbatch_size: 1{}}}", schedule, rest);
+}
+
+void check_schedules(comm::World& world) {
+  for (const auto& family : all_families()) {
+    check_both(world, {.mesh = "strategy: ddp, " + pipeline("1F1B"), .family = family, .data_ranks = 1});
+    // Towers and rows for later layers with stages of one layer each.
+    const bool four = family == "gemma3" || family == "qwen3_vl" || family == "qwen3_5";
+    if (!four) continue;
+    for (const std::string schedule : {"Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"})
+      check_both(
+          world,
+          {.mesh = "strategy: ddp, " + pipeline(schedule, ", layers_per_stage: 1"), .family = family, .data_ranks = 1});
+  }
+}
+
+/// Rows that are accumulation steps of different lengths, run one by one and in one pass.
+void check_lengths(comm::World& world) {
+  for (const std::string merged : {"false", "true"})
+    for (const std::string family : {"gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_5_moe"})
+      check_run(world, {.mesh = "strategy: fsdp2, " + pipeline("1F1B", ", merge_accumulation: " + merged),
+                        .family = family,
+                        .data_ranks = 1,
+                        .apart = true});
+}
+
+void check_data_parallel(comm::World& world) {
+  for (const auto& family : all_families())
+    for (const std::string strategy : {"ddp", "fsdp2"})
+      check_both(
+          world,
+          {.mesh = fmt::format("strategy: {}, {}", strategy, pipeline("1F1B")), .family = family, .data_ranks = 2});
+}
+
+void check_adapters(comm::World& world) {
+  for (const auto& family : all_families())
+    check_run(world, adapted({.mesh = "strategy: fsdp2, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
+                              .family = family,
+                              .data_ranks = 1}));
+}
+
+void check_experts(comm::World& world) {
+  for (const std::string family : {"qwen3_vl_moe", "qwen3_5_moe"})
+    check_both(world, {.mesh = "strategy: fsdp2, ep_size: 2, " + pipeline("1F1B"), .family = family, .data_ranks = 2});
+}
+
+void check_tensor_parallel(comm::World& world) {
+  for (const auto& family : all_families())
+    for (const std::string sequence : {"false", "true"})
+      check_both(
+          world,
+          {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: " + sequence, .family = family, .data_ranks = 1});
+}
+
+/// Also tensor-parallel ranks on one data-parallel rank each, with shards of the tower's weights.
+void check_tensor_and_pipeline(comm::World& world) {
+  for (const auto& family : all_families()) {
+    for (const std::string sequence : {"false", "true"})
+      check_run(world, {.mesh = fmt::format("strategy: fsdp2, tp_size: 2, sequence_parallel: {}, {}", sequence,
+                                            pipeline("1F1B", ", layers_per_stage: " + split_of(family))),
+                        .family = family,
+                        .data_ranks = 1});
+    check_both(world,
+               {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 2});
+  }
+}
+
+const std::vector<test::RankCase> kCases = {
+    {"adapters on two stages", check_adapters, 2, 2},
+    {"experts over the ranks of two stages", check_experts, 4, 4},
+    {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
+    {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},
+    {"two stages on data-parallel ranks, of which some have no picture", check_data_parallel, 4, 4},
+    {"rows that differ in length run one by one and in one pass", check_lengths, 2, 2},
+    {"two stages, and two on each rank", check_schedules, 2, 2},
+};
+
+}  // namespace
+}  // namespace automodel
+
+int main(int argc, char** argv) {
+  return automodel::test::run_rank_suite(argc, argv, automodel::kCases);
+}

@@ -1,0 +1,185 @@
+#include "train/vision_runs.h"
+
+#include <cmath>
+#include <fstream>
+#include <span>
+
+#include <fmt/format.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
+
+#include "checkpoint/format/tensor_folder.h"
+#include "golden_folder.h"
+#include "ops/graph.h"
+#include "pictures/decode.h"
+#include "rank_suite.h"
+#include "train/evaluate.h"
+
+namespace automodel::test {
+
+const std::string& vision_folder() {
+  static const std::string folder = golden_folder() + "/vlm";
+  return folder;
+}
+
+Json read_json(const std::string& name) {
+  std::ifstream file(vision_folder() + "/" + name);
+  return Json::parse(file);
+}
+
+void check_near(const std::string& what, double ours, double theirs, double tolerance) {
+  if (!(std::abs(ours - theirs) <= tolerance))
+    rank_check_failed(__FILE__, __LINE__,
+                      fmt::format("{}: {:.9g} against {:.9g}, apart {:.2e}, allowed {:.0e}", what, ours, theirs,
+                                  std::abs(ours - theirs), tolerance));
+}
+
+namespace {
+
+/// A recorded row. Its labels are those of its own tokens.
+data::Sample sample_of(const Json& row) {
+  data::Sample out;
+  out.input_ids = row["input_ids"].get<std::vector<std::int32_t>>();
+  out.labels = row["labels"].get<std::vector<std::int32_t>>();
+  out.labels.erase(out.labels.begin());
+  out.labels.push_back(data::kIgnoredLabel);
+  for (const auto& name : row["pictures"])
+    out.pictures.push_back(pictures::read_picture(vision_folder() + "/llava/" + name.get<std::string>()));
+  return out;
+}
+
+}  // namespace
+
+Run frozen(Run run) {
+  run.name = "adamw_frozen_vision";
+  run.sections += "freeze_config: {freeze_vision_tower: true}\n";
+  return run;
+}
+
+Run adapted(Run run) {
+  run.name = "lora";
+  run.sections +=
+      "peft: {dim: 4, alpha: 8, target_modules: ['*language_model*.q_proj', '*language_model*.k_proj', "
+      "'*language_model*.v_proj', '*language_model*.o_proj', '*language_model*.gate_proj', '*language_model*.up_proj', "
+      "'*language_model*.down_proj']}\n";
+  return run;
+}
+
+std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves) {
+  const bool clips = run.sections.find("clip_grad_norm") != std::string::npos;
+  return fmt::format(
+      "recipe: FinetuneRecipeForVLM\n"
+      "model: {{_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
+      "pretrained_model_name_or_path: {0}, torch_dtype: float32}}\n"
+      "dataset: {{_target_: chat, path_or_dataset_id: {1}/llava/samples.jsonl}}\n"
+      "dataloader: {{shuffle: false}}\n"
+      "step_scheduler: {{global_batch_size: 2, local_batch_size: {2}, max_steps: 10, num_epochs: null, "
+      "ckpt_every_steps: 1}}\n"
+      "optimizer: {{_target_: adamw, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1}}\n"
+      "checkpoint: {{enabled: {3}, checkpoint_dir: {4}}}\n"
+      "distributed: {{{5}}}\n{6}{7}",
+      run.model, vision_folder(), run.apart ? 1 : 2 / (run.data_ranks > 0 ? run.data_ranks : ranks), saves,
+      root.native(), run.mesh, run.sections, clips ? "" : "clip_grad_norm: null\n");
+}
+
+std::string own_name(const std::string& name) {
+  if (name.starts_with("lm_head") || name.starts_with("model.language_model.") || name.starts_with("model.visual."))
+    return name;
+  if (name.starts_with("model.")) return "model.language_model." + name.substr(6);
+  const std::string decoder = "language_model.";
+  if (name.starts_with(decoder + "lm_head")) return name.substr(decoder.size());
+  if (name.starts_with(decoder + "model.")) return "model." + decoder + name.substr(decoder.size() + 6);
+  return "model." + name;
+}
+
+Session::Session(comm::World& world, const Run& run)
+    : folder_(world),
+      loaded_(load_recipe(recipe_of(run, world.size(), folder_ / "run", false))),
+      setup_(loaded_, world),
+      start_(train::find_start(setup_, nullptr)),
+      runtime_(setup_.plan, world, start_.weights),
+      trainer_(runtime_, start_.rates) {}
+
+std::vector<data::Batch> Session::batches_of(const Json& rows, std::int32_t pad, bool apart) const {
+  const auto own = rows.size() / static_cast<std::size_t>(runtime_.place().dp_size);
+  std::vector<data::Sample> samples;
+  for (std::size_t i = 0; i < own; ++i)
+    samples.push_back(sample_of(rows[static_cast<std::size_t>(runtime_.place().dp) * own + i]));
+  std::vector<data::Batch> out;
+  const std::size_t together = apart ? 1 : own;
+  for (std::size_t first = 0; first < own; first += together)
+    out.push_back(data::make_batch(std::span(samples).subspan(first, together), std::vector<std::int64_t>(together, 0),
+                                   {.pad_id = pad, .multiple = setup_.plan.batch.multiple}));
+  return out;
+}
+
+data::Batch Session::rows(std::int64_t step) {
+  const auto plan = setup_.steps->plan(step);
+  return setup_.loader->load(plan.epoch, plan.step_in_epoch).front();
+}
+
+double Session::evaluated() {
+  return train::evaluate(runtime_, *setup_.loader)->loss;
+}
+
+train::StepResult Session::step(std::int64_t step) {
+  const auto plan = setup_.steps->plan(step);
+  return trainer_.step(step, setup_.loader->load(plan.epoch, plan.step_in_epoch), false);
+}
+
+namespace {
+
+/// Gives the adapters their recorded first matrices; the second ones begin at 0.
+void set_adapters(Session& session, const std::string& family) {
+  const ops::NoGraph guard;
+  Diagnostics problems;
+  const auto files = checkpoint::TensorFolder::open(vision_folder() + "/" + family, "lora", problems);
+  RANK_CHECK(files.has_value());
+  std::size_t found = 0;
+  for (auto* stage : session.runtime().stages())
+    for (const auto& tensor : files->tensors()) {
+      const auto& info = *tensor.info;
+      std::vector<float> values(info.bytes() / sizeof(float));
+      tensor.file->read(info, 0, reinterpret_cast<char*>(values.data()), info.bytes());
+      const auto name = info.name.starts_with("model.") ? info.name : own_name(info.name);
+      auto* weight = stage->model().weights().parameter(name);
+      if (weight == nullptr) continue;  // another stage's
+      weight->value.copy_(at::from_blob(values.data(), info.shape, at::kFloat));
+      ++found;
+    }
+  if (session.runtime().plan().pipeline->stages.size() == 1) RANK_EQUAL(found, files->tensors().size());
+}
+
+}  // namespace
+
+void check_run(comm::World& world, const Run& run) {
+  const auto recorded = read_json(run.family + "/reference.json");
+  const auto& wanted = recorded["train"][run.name];
+  const auto pad = recorded.value("pad_id", 397);
+  Session session(world, run);
+  if (run.name == "lora") set_adapters(session, run.family);
+  for (std::size_t step = 0; step < 10; ++step) {
+    const auto& rows = recorded["batches"][recorded["batch_of_step"][step].get<std::size_t>()];
+    const auto result =
+        session.trainer().step(static_cast<std::int64_t>(step), session.batches_of(rows, pad, run.apart), false);
+    const auto what = fmt::format("{}, {}, {} on {}, step {}", run.family, run.name, run.mesh, world.size(), step);
+    check_near(what + ", loss", result.loss, wanted["losses"][step].get<double>(), kLoss);
+    const auto norm = wanted["grad_norms"][step].get<double>();
+    check_near(what + ", gradient norm", result.grad_norm, norm, kNorm * norm);
+  }
+  double sum = 0, labels = 0;
+  for (std::size_t batch = 0; batch < recorded["batches"].size(); ++batch) {
+    const auto after =
+        session.trainer().gradients(0, session.batches_of(recorded["batches"][batch], pad, run.apart), false);
+    check_near(fmt::format("{}, {}, batch {} after ten steps", run.family, run.name, batch), after.loss,
+               wanted["final_losses"][batch].get<double>(), kLoss);
+    sum += after.loss * static_cast<double>(after.label_tokens);
+    labels += static_cast<double>(after.label_tokens);
+  }
+  if (run.family != "llava")  // whose data set has other rows
+    check_near(run.family + ", " + run.mesh + ", evaluation", session.evaluated(), sum / labels, kLoss);
+  world.control().barrier()->wait();
+}
+
+}  // namespace automodel::test

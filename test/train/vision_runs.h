@@ -1,0 +1,80 @@
+// Models with vision towers and the rows of their recorded runs (test/golden/vlm).
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/world.h"
+#include "data/batch.h"
+#include "parity/parity.h"
+#include "train/saved_runs.h"
+#include "train/setup.h"
+#include "train/start_point.h"
+#include "train/trainer.h"
+
+namespace automodel::test {
+
+using Json = nlohmann::json;
+
+/// The folder of the recorded runs.
+const std::string& vision_folder();
+/// A file in it.
+Json read_json(const std::string& name);
+
+/// Tolerances for float32, as recorded runs differ among themselves times ten: losses, and norms in relation to theirs.
+constexpr double kLoss = 1e-4, kNorm = 2e-4;
+void check_near(const std::string& what, double ours, double theirs, double tolerance);
+
+struct Run {
+  std::string name = "adamw";  ///< of the recorded run
+  std::string sections = "";
+  std::string mesh = "strategy: ddp";  ///< the keys of `distributed`
+  std::string family = "llava";
+  std::string model = vision_folder() + "/" + family;
+  int data_ranks = 0;  ///< that have different rows; 0: all
+  bool apart = false;  ///< each row is an accumulation step, with its own length
+};
+/// With the tower frozen.
+Run frozen(Run run);
+/// With adapters of the decoder, all else frozen.
+Run adapted(Run run);
+inline constexpr std::array kFamilies = {"gemma3",       "mistral3", "qwen2_5_vl", "qwen3_vl",
+                                         "qwen3_vl_moe", "qwen3_5",  "qwen3_5_moe"};
+
+std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves);
+/// The name in memory, transformers' and ours, of a weight as transformers writes it.
+std::string own_name(const std::string& name);
+
+/// A model with the recorded weights.
+class Session {
+ public:
+  Session(comm::World& world, const Run& run);
+  train::Runtime& runtime() { return runtime_; }
+  train::Trainer& trainer() { return trainer_; }
+  /// This rank's rows of a recorded batch, by accumulation steps; `apart` as Run::apart.
+  std::vector<data::Batch> batches_of(const Json& rows, std::int32_t pad = 397, bool apart = false) const;
+  /// The data set's rows of a step.
+  data::Batch rows(std::int64_t step);
+  /// The loss of the data set's rows.
+  double evaluated();
+  /// A step on rows of the data set.
+  train::StepResult step(std::int64_t step);
+
+ private:
+  SharedFolder folder_;
+  config::LoadedRecipe loaded_;
+  train::Setup setup_;
+  train::StartPoint start_;
+  train::Runtime runtime_;
+  train::Trainer trainer_;
+};
+
+/// Ten steps, and each batch's loss after them, against the recorded run.
+void check_run(comm::World& world, const Run& run);
+
+}  // namespace automodel::test
