@@ -10,7 +10,8 @@ namespace {
 /// Hidden 64, four heads of 16, two of keys and values: queries 64, keys and values 2 x 32, attention's output 64.
 arch::ModelSpec dense(int ffn) {
   arch::ModelSpec spec;
-  spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = ffn, spec.vocab = 1000;
+  spec.layers = 1, spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = ffn;
+  spec.vocab = 1000;
   return spec;
 }
 

@@ -308,6 +308,7 @@ TEST_CASE("an adapter of shared key-value heads is sharded like those heads", "[
 
 TEST_CASE("activations of unsharded modules are not divided by the tensor-parallel size", "[plan]") {
   arch::ModelSpec spec;
+  spec.layers = 1;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
   ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2, .tp = 4};
   // Residual stream 2 x 64, norms 2 x 64, queries 64, keys and values 2 x 32, attention 64, MLP 3 x 160; the statistics
@@ -342,6 +343,7 @@ TEST_CASE("activations of unsharded modules are not divided by the tensor-parall
 
 TEST_CASE("each tensor-parallel rank routes its share of the tokens to experts", "[plan]") {
   arch::ModelSpec spec;
+  spec.layers = 1;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.vocab = 1000;
   spec.moe = arch::MixtureOfExperts{.experts = 8, .top_k = 2, .ffn = 32};
   spec.moe_layers = {true};
@@ -380,6 +382,7 @@ TEST_CASE("experts on other ranks add activation memory for the rows exchanged w
 
 TEST_CASE("validation needs memory for the widest block and for the output head, one after the other", "[plan]") {
   arch::ModelSpec spec;
+  spec.layers = 1;
   spec.hidden = 64, spec.heads = 4, spec.kv_heads = 2, spec.head_dim = 16, spec.ffn = 160, spec.vocab = 1000;
   ActivationRequest request{.tokens = 10, .sequence = 10, .bytes = 2};
   // Two addends of the residual stream and their sum, its norm, both inputs and output of the gate, the block's output.
