@@ -22,6 +22,7 @@ clang_format="$(command -v clang-format-14 || command -v clang-format)"
 mapfile -t sources < <(git ls-files '*.h' '*.cpp' '*.cu')
 
 python3 scripts/check_layers.py
+python3 scripts/mutate.py --check
 if [ "$format" = write ]; then
   "$clang_format" -i "${sources[@]}"
 else

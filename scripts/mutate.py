@@ -3,6 +3,7 @@
 
   scripts/mutate.py                                 the list, test/mutants.json
   scripts/mutate.py --subject resume                its faults of one subject
+  scripts/mutate.py --check                         plants none: are the texts of the list in the sources
   scripts/mutate.py --sample 20 --seed 1 --under lib/optim --test optim_test
                                                     random ones: another operator, true for false, a statement left out
 
@@ -193,6 +194,7 @@ def main():
     parser.add_argument("--build", default=str(SOURCE / "build/release"), help="build folder")
     parser.add_argument("--list", default=str(SOURCE / "test/mutants.json"), help="file of targeted faults")
     parser.add_argument("--subject", action="append", help="only faults of this subject; may be repeated")
+    parser.add_argument("--check", action="store_true", help="plant none: are the list's texts in the sources")
     parser.add_argument("--every", type=int, default=1, help="one of so many in the list")
     parser.add_argument("--sample", type=int, help="so many random faults instead of the list")
     parser.add_argument("--seed", type=int, default=1)
@@ -205,6 +207,8 @@ def main():
         mutants = sampled(arguments.sample, arguments.seed, arguments.under, arguments.test)
     else:
         mutants = listed(arguments.list, arguments.subject)[:: arguments.every]
+    if arguments.check:
+        return 0
     if not mutants:
         parser.error("no faults to plant")
     build, counts = Build(arguments.build), collections.Counter()
