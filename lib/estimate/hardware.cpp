@@ -187,6 +187,8 @@ Hardware device(const DeviceProfile& profile, const config::HardwareConfig& conf
   out.grouped = request.groupable && (profile.generation == kHopper || profile.generation == kBlackwell);
   const auto rates = stack_rates(request.stack, profile.generation);
   out.origin = fmt::format("data sheet of {}, kernels of {}", profile.doc, name_of(request.stack));
+  if (request.float8 && request.stack == config::Stack::kOwn && profile.generation != kHopper)
+    out.origin += "; float8 is not calibrated there";
   // A peak above any 16-bit rate is the 8-bit rate.
   const double sheet = low ? profile.tflops_low : profile.tflops_float;
   const bool float8 =

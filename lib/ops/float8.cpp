@@ -40,6 +40,17 @@ at::Tensor expanded(const at::Tensor& scale, std::vector<std::int64_t> shape, bo
   return rows && scale.numel() == 1 ? scale.expand(shape).contiguous() : scale;
 }
 
+/// Whether the device's GEMM may write `out`, whose rows may be apart: as those of q within q, k and v. cuBLASLt wants
+/// 16 bytes of alignment.
+bool writes(const at::Tensor& out, bool by_rows) {
+  if (out.is_contiguous()) return true;
+  constexpr std::int64_t kAlignment = 16;
+  const auto* kernels = loaded_kernels();
+  const bool apart = !by_rows || (kernels->writes_float8_rows_apart != nullptr && kernels->writes_float8_rows_apart());
+  return apart && out.stride(1) == 1 && out.stride(0) * out.element_size() % kAlignment == 0 &&
+         reinterpret_cast<std::uintptr_t>(out.const_data_ptr()) % kAlignment == 0;
+}
+
 void on_device(at::Tensor out, const Float8Matrix& a, const Float8Matrix& b, bool fast) {
   auto left = a.data, right = b.data;
   if (const auto missing = (kGrain - left.size(1) % kGrain) % kGrain; missing > 0) {  // tokens; zeros add nothing
@@ -51,12 +62,12 @@ void on_device(at::Tensor out, const Float8Matrix& a, const Float8Matrix& b, boo
   const bool rows = a.inverse.numel() > 1 || b.inverse.numel() > 1;
   const auto inverse_a = expanded(a.inverse, {left.size(0), 1}, rows);
   const auto inverse_b = expanded(b.inverse, {1, right.size(1)}, rows);
-  // GEMMs with row-wise scales support only bfloat16 output. cuBLASLt writes rows that are apart, as those of q within
-  // q, k and v, in place.
-  if (!rows || out.scalar_type() == at::kBFloat16)
-    at::_scaled_mm_out(out, left, right, inverse_a, inverse_b, {}, {}, out.scalar_type(), fast);
+  // GEMMs with row-wise scales support only bfloat16 output.
+  const auto type = rows ? at::kBFloat16 : out.scalar_type();
+  if (type == out.scalar_type() && writes(out, rows))
+    at::_scaled_mm_out(out, left, right, inverse_a, inverse_b, {}, {}, type, fast);
   else
-    out.copy_(at::_scaled_mm(left, right, inverse_a, inverse_b, {}, {}, at::kBFloat16, fast));
+    out.copy_(at::_scaled_mm(left, right, inverse_a, inverse_b, {}, {}, type, fast));
 }
 
 /// out [n, m] = a [n, k] b [k, m]. The one place that chooses the implementation.

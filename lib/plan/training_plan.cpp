@@ -349,6 +349,14 @@ void check_token_index(const TrainingPlan& plan, Located& report) {
   }
 }
 
+/// 8-bit weights are kept where that leaves the plan fitting.
+void forget_weights_that_do_not_fit(TrainingPlan& plan, const config::Recipe& recipe, Costs& costs) {
+  auto& float8 = plan.execution.precision.float8;
+  if (!float8 || !float8->keep_weights) return;
+  const auto memory = costs.memory(plan, recipe);
+  if (memory.capacity && memory.heaviest() > memory.usual()) float8->keep_weights = false;
+}
+
 }  // namespace
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request, Costs& costs) {
@@ -405,7 +413,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
                                   plan.pipelined ? 2 : plan.batch.runs);  // pipelines run several microbatches
     if (auto& float8 = plan.execution.precision.float8)
-      float8->keep_weights = !stored_parts(plan.sharding).parameters && plan.batch.runs * plan.batch.microbatches > 1;
+      float8->keep_weights = (!plan.cuda || plan.stack == config::Stack::kOwn) &&
+                             !stored_parts(plan.sharding).parameters && (plan.pipelined || plan.batch.runs > 1);
     choose_storage_units(plan.sharding, recipe.distributed(), plan.model ? &plan.model->spec : nullptr, report);
     plan.sharding.sequence_parallel = plan.tensor.sequence_parallel;  // either section may request it
     plan.batch.multiple = token_multiple(plan);
@@ -427,6 +436,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       plan_pipeline(plan, loaded, request, costs, report);
     else if (plan.pipelined)
       check_schedule_name(loaded, report);
+    if (plan.model && report.ok()) forget_weights_that_do_not_fit(plan, recipe, costs);
     check_token_index(plan, report);
     if (report.ok()) choose_capture(plan, loaded, report);
     costs.check_machine(plan, recipe, report);

@@ -179,6 +179,29 @@ TEST_CASE("float8 speeds up only the matmuls of layers", "[plan]") {
         989.4e12);
 }
 
+TEST_CASE("a plan says where this program's float8 is not calibrated", "[plan]") {
+  const auto says = [](const std::string& hardware, const std::string& fp8) {
+    const auto made = planned(recipe(kLlama, "strategy: fsdp2, dp_size: 8", hardware, fp8));
+    return hardware_of(made).origin.find("; float8 is not calibrated there") != std::string::npos;
+  };
+  CHECK(says("b200", "fp8: {enabled: true}\n"));
+  CHECK_FALSE(says("b200", ""));
+  CHECK_FALSE(says("h100", "fp8: {enabled: true}\n"));
+  CHECK_FALSE(says("b200, stack: pytorch", "fp8: {enabled: true}\n"));
+}
+
+TEST_CASE("8-bit weights are kept where a step has several microbatches, weights are whole, and memory suffices",
+          "[plan]") {
+  const auto keeps = [](const std::string& distributed, const std::string& hardware) {
+    const auto made = planned(recipe(kLlama, distributed, hardware, "fp8: {enabled: true}\n"));
+    return made.execution.precision.float8->keep_weights;
+  };
+  CHECK(keeps("strategy: ddp, dp_size: 1", "h100"));
+  CHECK_FALSE(keeps("strategy: fsdp2, dp_size: 8", "h100"));
+  CHECK_FALSE(keeps("strategy: ddp, dp_size: 1", "h100, stack: pytorch"));
+  CHECK_FALSE(keeps("strategy: ddp, dp_size: 1", "h100, memory: 1GiB"));
+}
+
 TEST_CASE("experts cost a time each where they are multiplied one by one", "[plan]") {
   const auto each = [](const std::string& hardware, const std::string& rest = "", int ranks = 1) {
     const auto made = planned(recipe(kExperts, "strategy: ddp, dp_size: 8", hardware, rest));

@@ -32,8 +32,10 @@ struct DeviceKernels {
   decltype(&cuda::dequantize) dequantize;
   decltype(&cuda::float8_parts) float8_parts;
   decltype(&cuda::float8_cast) float8_cast;
-  cuda::Stream (*stream)();       ///< the calling thread's current stream
-  bool (*has_float8)();           ///< whether that thread's device has FP8 matmuls; null: no
+  cuda::Stream (*stream)();  ///< the calling thread's current stream
+  bool (*has_float8)();      ///< whether that thread's device has FP8 matmuls; null: no
+  /// Whether its FP8 matmuls with row-wise scales may write rows that are apart; null: no.
+  bool (*writes_float8_rows_apart)();
   bool (*has_grouped_product)();  ///< whether LibTorch's grouped matmul there never makes the host wait; null: no
 };
 

@@ -872,6 +872,7 @@ TEMPLATE_TEST_CASE("the GPU makes weights in 4 or 8 bits dense", "", float, B) {
     check_quantized<TestType>(4, small_scales, 1, 20000, {{10, 19011}}, false);
     check_quantized<TestType>(4, small_scales, 70, 256, {{64, 128}, {192, 256}}, true);
     check_quantized<TestType>(4, small_scales, 1, 40000, {{0, 64}, {32768, 32832}}, true);  // scales of other scales
+    check_quantized<TestType>(4, small_scales, 1, 40000, {{32768, 33408}}, true);
     check_quantized<TestType>(4, small_scales, 1, 1000, {{0, 64}, {192, 320}, {960, 1000}}, true);
   }
   check_quantized<TestType>(8, false, 1, 640, {{130, 333}}, false);

@@ -27,6 +27,12 @@ bool has_float8() {
   return capability() >= 89;
 }
 
+/// LibTorch gives matmuls with row-wise scales to cuBLASLt on these, and elsewhere to CUTLASS, in a form that takes
+/// rows for adjacent and does not check (RowwiseScaledMM.cu).
+bool writes_float8_rows_apart() {
+  return capability() / 10 == 9;
+}
+
 /// LibTorch's fast kernels exist only for these (_scaled_mm_allowed_device); elsewhere it copies the group ends to the
 /// host.
 bool has_grouped_product() {
@@ -39,6 +45,7 @@ const DeviceKernels& cuda::kernels() {
   static const DeviceKernels kKernels = [] {
     auto out = cuda::table([]() -> cuda::Stream { return c10::cuda::getCurrentCUDAStream().stream(); });
     out.has_float8 = has_float8;
+    out.writes_float8_rows_apart = writes_float8_rows_apart;
     out.has_grouped_product = has_grouped_product;
     return out;
   }();

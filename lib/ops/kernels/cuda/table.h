@@ -32,6 +32,7 @@ inline DeviceKernels table(Stream (*stream)()) {
           .float8_cast = float8_cast,
           .stream = stream,
           .has_float8 = nullptr,
+          .writes_float8_rows_apart = nullptr,
           .has_grouped_product = nullptr};
 }
 
