@@ -70,8 +70,12 @@ std::vector<double> read_factors(ConfigReader& scaling, std::string_view key, in
 void read_kind_numbers(ConfigReader& scaling, Rope& rope) {
   switch (rope.kind) {
     case RopeKind::kNone:
-    case RopeKind::kDefault:
-    case RopeKind::kProportional: return;
+    case RopeKind::kDefault: return;
+    case RopeKind::kProportional:
+      rope.factor = scaling.number({"factor"}, 1);
+      if (scaling.good({"factor"}) && rope.factor <= 0)
+        scaling.bad_value("factor", fmt::format("'factor' is {}", rope.factor), "it must be more than 0");
+      return;
     case RopeKind::kLinear:
     case RopeKind::kDynamic: rope.factor = required_number(scaling, "factor", rope.kind); return;
     case RopeKind::kLlama3:

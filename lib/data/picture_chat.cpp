@@ -182,7 +182,14 @@ bool PictureChat::find_tokens(const std::string& key, Diagnostics& problems) {
        {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
     if (text->empty()) continue;
     *token = single_token(*text);
-    if (*token) continue;
+    if (*token && **token != tokens_.placeholder) continue;
+    if (*token) {
+      problems.add("bad-tokenizer", key)
+          .says("'{}' is both a placeholder of pictures and what the processor puts behind their rows",
+                printable(*text))
+          .hint("the tokenizer and the processor must be of one model");
+      return false;
+    }
     problems.add("bad-tokenizer", key)
         .says("the tokenizer has no token '{}', which the processor puts behind rows of a picture", printable(*text))
         .hint("the tokenizer and the processor must be of one model");

@@ -43,6 +43,11 @@ Diagnostics check_measurable(const plan::TrainingPlan& plan) {
                 .says("a model without sizes cannot be measured")
                 .hint("give '--model.config PATH' (a config.json)")
                 .of("model")};
+  if (plan.model->spec.layer_input > 0 || plan.model->spec.layers_without_keys > 0)
+    return {Diagnostic{"unsupported-model"}
+                .says("layers of this model use what earlier ones computed, and calibration measures each layer alone")
+                .hint("'--calibrate' without a recipe measures this machine by usual models")
+                .of("model")};
   if (plan.cuda)
     return {Diagnostic{"no-device"}
                 .says("the recipe is for GPUs, but calibration measures the CPU")

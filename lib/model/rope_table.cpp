@@ -108,6 +108,7 @@ Frequencies frequencies(const Rope& rope, int max_positions, std::int64_t length
     case RopeKind::kYarn: out.scaling = yarn(rope, out.inverse); break;
     case RopeKind::kLongRope: out.scaling = long_rope(rope, max_positions, length, out.inverse); break;
     case RopeKind::kProportional:
+      for (auto& value : out.inverse) value = static_cast<float>(static_cast<double>(value) / rope.factor);
       std::fill(out.inverse.begin() + static_cast<std::ptrdiff_t>(rope.share * rope.rotary_dim / 2), out.inverse.end(),
                 0.0F);
       break;

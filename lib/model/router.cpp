@@ -19,6 +19,7 @@
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/routing.h"
 
 namespace automodel::model {
@@ -102,7 +103,7 @@ at::Tensor Router::weigh(const at::Tensor& logits, const at::Tensor& experts) co
 Routing Router::route(const at::Tensor& input, const at::Tensor& real, const Microbatch& microbatch) const {
   auto x = input;
   if (input_scale_ != nullptr)
-    x = unit_rms(x, eps_) * ops::use(*input_scale_, x) * (1 / std::sqrt(static_cast<double>(x.size(-1))));
+    x = ops::scaled_by(unit_rms(x, eps_), *input_scale_) * (1 / std::sqrt(static_cast<double>(x.size(-1))));
   const auto& statistics = microbatch.routers;
   const auto type = ops::compute_type(x.scalar_type());
   at::Tensor logits;

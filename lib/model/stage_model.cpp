@@ -150,7 +150,8 @@ struct StageModel::Layer {
       const auto gate = ops::activate(ops::linear(y, drawn(input_gate, microbatch)), input_activation);
       y = y + input_norm(ops::linear(gate * input, drawn(input_up, microbatch)));
     }
-    if (output_scale != nullptr) y = y * output_scale->value.to(y.scalar_type());
+    // A copy, since the product keeps it until the backward pass, when the gathered value may be another layer's.
+    if (output_scale != nullptr) y = y * output_scale->value.to(y.scalar_type(), false, true);
     return {y, {}};
   }
 
@@ -216,7 +217,9 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
-    if (weight->info.role == arch::Role::kLayerInputs) inputs_unit_ = weight->unit;
+    if (weight->info.role == arch::Role::kLayerInputs &&
+        std::find(inputs_units_.begin(), inputs_units_.end(), weight->unit) == inputs_units_.end())
+      inputs_units_.push_back(weight->unit);  // frozen ones have a unit of their own
     if (weight->info.role == arch::Role::kHead && weight->full.size() == 2)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
@@ -373,7 +376,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
     };
   };
   nested(positions_unit_);
-  nested(inputs_unit_);
+  for (const int unit : inputs_units_) nested(unit);
   if (vision_)
     for (const int unit : vision_->units()) nested(unit);
   auto out = observed(embedding_unit_, {anchor_}, part);
@@ -388,7 +391,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
 /// Source: DeepStack, Meng et al. 2024.
 void StageModel::join(Stream& stream, int layer) const {
   if (!spec_.vision || layer >= std::ssize(spec_.vision->deep_layers)) return;
-  stream.joined = layer + 1;
+  stream.joined = std::max(stream.joined, layer + 1);
   if (stream.deep.empty()) return;
   const auto rows = std::exchange(stream.deep[static_cast<std::size_t>(layer)], {});
   stream.x = stream.places.defined() ? stream.x.flatten(0, 1).index_add(0, stream.places, rows).view(stream.x.sizes())

@@ -173,7 +173,7 @@ class StageModel {
   /// Of the layers' own inputs: their table, the projection of the embeddings, and its norm.
   ops::Parameter *input_table_ = nullptr, *input_norm_ = nullptr;
   ops::Linear input_product_ = {};
-  int inputs_unit_ = -1;
+  std::vector<int> inputs_units_ = {};
   ops::Linear head_product_ = {};
   int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;
   Norm norm_ = {};

@@ -13,8 +13,9 @@ void set_sizes(arch::Tower& tower, const ModelChoice& model) {
   tower.parameters = 0;
   for (const auto& parameter : model.layout.tower_parameters) {
     *tower.parameters += parameter.shape.elements();
-    const bool before_merger = parameter.name.find(".blocks.") != std::string::npos ||
-                               parameter.name.find(".patch_embed.") != std::string::npos;
+    const auto has = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
+    // Matrices that every patch meets; positions are added.
+    const bool before_merger = !has("merger") && !has("projector") && !has("pos_embed") && !has("position_embedding");
     if (before_merger && parameter.shape.rank() > 1)
       tower.token_flops += 2 * static_cast<double>(parameter.shape.elements());
   }

@@ -273,6 +273,10 @@ TEST_CASE("Gemma 4's layers differ in heads, keys and widths, in both spellings"
   CHECK(spec.rope.rotary_dim == 24);
   CHECK(spec.rope.share == 0.25);
   CHECK(spec.sliding_rope->theta == 10000);
+  const auto stretched = spec_of(gemma4(R"(, "rope_parameters": {"full_attention": {"rope_type": "proportional",
+      "rope_theta": 1e6, "partial_rotary_factor": 0.25, "factor": 8.0}, "sliding_attention": {"rope_type": "default",
+      "rope_theta": 1e4}})"));
+  CHECK(stretched.rope.factor == 8);
   const auto equal = spec_of(gemma4(R"(, "attention_k_eq_v": true, "num_global_key_value_heads": 1)"));
   CHECK(equal.kv_heads_of(2) == 1);
   CHECK(equal.kv_heads_of(1) == 2);

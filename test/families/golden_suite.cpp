@@ -298,7 +298,8 @@ void check_gemma4(comm::World& world) {
   for (const std::string name : {"gemma4_text", "gemma4_text_moe"}) {
     const auto fixture = load_family(name);
     for (const std::string distributed :
-         {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp"})
+         {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp",
+          "strategy: megatron_fsdp, zero_dp_strategy: 3, fsdp_double_buffer: true"})
       check_run(world, fixture, "adamw", {.distributed = distributed});
   }
   check_run(world, load_family("gemma4_text_moe"), "adamw", {.distributed = "strategy: fsdp2, ep_size: 2"});

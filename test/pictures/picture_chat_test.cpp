@@ -169,11 +169,14 @@ TEST_CASE("Pixtral's pictures fit within a side, and rows of placeholders end wi
   CHECK_THAT(tokens.processor->refusal({41, 1}), Catch::Contains("nothing is left"));
   const test::TemporaryFolder folder;
   const Json row = {{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}};
-  mistral.tokens.processor->row_end = "two tokens";
-  const auto opened = open_rows(folder, {row}, "", true, mistral);
-  REQUIRE(opened.problems.size() == 1);
-  CHECK(opened.problems[0].id == "bad-tokenizer");
-  CHECK(opened.problems[0].key == "dataset");
+  for (const std::string end : {"two tokens", "[IMG]"}) {  // [IMG] is the placeholder itself
+    INFO(end);
+    mistral.tokens.processor->row_end = end;
+    const auto opened = open_rows(folder, {row}, "", true, mistral);
+    REQUIRE(opened.problems.size() == 1);
+    CHECK(opened.problems[0].id == "bad-tokenizer");
+    CHECK(opened.problems[0].key == "dataset");
+  }
 }
 
 TEST_CASE("answers are searched for where a template puts nothing before them", "[pictures]") {
