@@ -195,6 +195,26 @@ void read_upper_window(ConfigReader& config, ModelSpec& spec) {
   if (!slides) spec.attention.assign(spec.attention.size(), LayerAttention::kFull);
 }
 
+DecoderDefaults gemma_defaults() {
+  return {.head_dim = 256,
+          .tied = true,
+          .pad_token = 0,
+          .activation_key = "hidden_activation",
+          .activation = "gelu_pytorch_tanh"};
+}
+
+void read_gemma(ConfigReader& config, ModelSpec& spec) {
+  spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
+  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
+  spec.round_embedding_scale = true;
+}
+
+void refuse_bidirectional(ConfigReader& config) {
+  if (config.boolean({"use_bidirectional_attention"}, false))
+    config.bad_value("use_bidirectional_attention", "bidirectional attention is not supported",
+                     "a causal language model attends only to earlier tokens");
+}
+
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names) {
   const auto query = std::int64_t{spec.heads} * spec.head_dim;
   const auto key = std::int64_t{spec.kv_heads} * spec.head_dim;

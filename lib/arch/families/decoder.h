@@ -40,6 +40,13 @@ struct DecoderDefaults {
 /// attention and a dense MLP.
 void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults);
 
+// What Gemma's generations share.
+DecoderDefaults gemma_defaults();
+/// Biases of attention, and the scale of the embeddings, which is rounded to the weights' type.
+void read_gemma(ConfigReader& config, ModelSpec& spec);
+/// Refuses bidirectional attention where the key is a switch (up to Gemma 3).
+void refuse_bidirectional(ConfigReader& config);
+
 /// Reads the attention heads. If absent or null, num_key_value_heads defaults to the number of heads, and head_dim to
 /// `defaults` or hidden / heads.
 void read_heads(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& defaults);

@@ -7,27 +7,18 @@ namespace automodel::arch {
 namespace gemma2 {
 
 void read(ConfigReader& config, ModelSpec& spec) {
-  DecoderDefaults defaults;
+  auto defaults = gemma_defaults();
   defaults.max_positions = 8192;
-  defaults.head_dim = 256;
-  defaults.tied = true;
-  defaults.pad_token = 0;
-  defaults.activation_key = "hidden_activation";
-  defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);
   spec.norm_scale = NormScale::kOnePlusInFloat;
   spec.branch_norms = true;
-  spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
+  read_gemma(config, spec);
   spec.attention_scale = 1 / std::sqrt(config.number({"query_pre_attn_scalar"}, 256.0));
   spec.attention_softcap = number_or_off(config, "attn_logit_softcapping", 50.0);
   spec.logit_softcap = number_or_off(config, "final_logit_softcapping", 30.0);
-  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
-  spec.round_embedding_scale = true;
   spec.sliding_window = config.integer({"sliding_window"}, 4096, 1, kMostPositions);
   read_layer_attention(config, spec, [](int layer) { return layer % 2 == 0; });
-  if (config.boolean({"use_bidirectional_attention"}, false))
-    config.bad_value("use_bidirectional_attention", "bidirectional attention is not supported",
-                     "a causal language model attends only to earlier tokens");
+  refuse_bidirectional(config);
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

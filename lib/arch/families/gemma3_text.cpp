@@ -7,35 +7,26 @@ namespace automodel::arch {
 namespace gemma3_text {
 
 void read(ConfigReader& config, ModelSpec& spec) {
-  DecoderDefaults defaults;
+  auto defaults = gemma_defaults();
   defaults.max_positions = 131072;
   defaults.rope_theta = 1'000'000.0;
-  defaults.head_dim = 256;
   // The text_config of the published multimodal models contains only what differs from the class's defaults.
   defaults.vocab = 262208;
   defaults.heads = 8;
   defaults.kv_heads = 4;
-  defaults.tied = true;
-  defaults.pad_token = 0;
-  defaults.activation_key = "hidden_activation";
-  defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);
   spec.sliding_rope = read_sliding_rope(config, spec, config.number({"rope_local_base_freq"}, 10000.0));
   spec.norm_scale = NormScale::kOnePlusInFloat;
   spec.branch_norms = true;
   spec.head_norm.emplace();
-  spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
+  read_gemma(config, spec);
   spec.attention_scale = 1 / std::sqrt(config.number({"query_pre_attn_scalar"}, 256.0));
   spec.attention_softcap = config.number({"attn_logit_softcapping"}, 0.0);
   spec.logit_softcap = config.number({"final_logit_softcapping"}, 0.0);
-  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
-  spec.round_embedding_scale = true;
   spec.sliding_window = config.integer({"sliding_window"}, 4096, 1, kMostPositions);
   const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, 6, 1, kMostLayers);
   read_layer_attention(config, spec, [&](int layer) { return (layer + 1) % pattern != 0; });
-  if (config.boolean({"use_bidirectional_attention"}, false))
-    config.bad_value("use_bidirectional_attention", "bidirectional attention is not supported",
-                     "a causal language model attends only to earlier tokens");
+  refuse_bidirectional(config);
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
@@ -73,28 +72,21 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
 }
 
 void read(ConfigReader& config, ModelSpec& spec) {
-  DecoderDefaults defaults;
+  auto defaults = gemma_defaults();
   defaults.max_positions = 131072;
   defaults.rope_theta = 1'000'000.0;
   defaults.vocab = 262144;
   defaults.layers = 30;
   defaults.heads = 8;
   defaults.kv_heads = 4;
-  defaults.head_dim = 256;
-  defaults.tied = true;
-  defaults.pad_token = 0;
-  defaults.activation_key = "hidden_activation";
-  defaults.activation = "gelu_pytorch_tanh";
   read_decoder(config, spec, defaults);
   spec.norm_scale = NormScale::kInFloat;
   spec.branch_norms = true;
   spec.head_norm.emplace();
   spec.value_norm = true;
-  spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
+  read_gemma(config, spec);
   spec.attention_scale = 1;
   spec.logit_softcap = config.number({"final_logit_softcapping"}, 0.0);
-  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden));
-  spec.round_embedding_scale = true;
   spec.layer_scale = true;
   spec.sliding_window = config.integer({"sliding_window"}, 512, 1, kMostPositions);
   constexpr int kPattern = 6;
