@@ -308,6 +308,8 @@ struct ModelSpec {
     return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim_of(layer);
   }
   int value_width(int layer) const { return latent ? heads * latent->v_dim : heads * head_dim_of(layer); }
+  /// Decoder layers that add an output of the vision tower: the first so many.
+  int deep_layers() const { return vision ? static_cast<int>(vision->deep_layers.size()) : 0; }
   /// Number of sums that the routers of a stage accumulate for the auxiliary loss (model/router_statistics.h); 0
   /// without one.
   int router_sums() const {

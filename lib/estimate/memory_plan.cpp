@@ -204,10 +204,7 @@ class RankWalk {
   }
 
   /// Kept 8-bit weights: one form for results, one for input gradients.
-  double float8_weights() const {
-    const auto& float8 = plan_.execution.precision.float8;
-    return float8 && float8->keep_weights ? 2 * total_.float8 : 0;
-  }
+  double float8_weights() const { return 2 * total_.kept_float8; }
 
   ActivationRequest of_length(std::int64_t length) const {
     return {.tokens = plan_.batch.microbatch * length / sizes_.cp,
@@ -282,7 +279,7 @@ class RankWalk {
 
   double message() const {
     const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
-    return tokens * static_cast<double>(std::ranges::max(plan::message_widths(plan_))) * size_of(plan_.types.message);
+    return tokens * static_cast<double>(plan::widest_message(plan_)) * size_of(plan_.types.message);
   }
   /// Posted receives, one outgoing message, and the token ids of two accumulation steps.
   double messages() const {

@@ -357,7 +357,7 @@ class Timing {
   /// Bytes of one microbatch's hidden states between stages, where they are most.
   double message_bytes() const {
     const double tokens = sharding_.sequence_parallel ? tokens_ / sizes_.tp : tokens_;
-    return tokens * static_cast<double>(std::ranges::max(plan::message_widths(plan_))) * size_of(plan_.types.message);
+    return tokens * static_cast<double>(plan::widest_message(plan_)) * size_of(plan_.types.message);
   }
 
   /// Bytes of the gradient that first and last stage sum; 0 unless a tied embedding is on two ranks.

@@ -557,7 +557,6 @@ class PipelinePlanning {
                              .microbatch_size = plan_.batch.microbatch,
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};
-    const int deep = model_->spec.vision ? static_cast<int>(model_->spec.vision->deep_layers.size()) : 0;
     for (int s = 0; s < stages_; ++s) {
       StagePlan stage{.stage = s,
                       .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
@@ -572,9 +571,9 @@ class PipelinePlanning {
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       // Layers are in order: what they have not added yet goes on to the next stage.
-      shapes.carried_in = std::exchange(shapes.carried_out, s == 0 ? deep : shapes.carried_out);
+      shapes.carried_in = std::exchange(shapes.carried_out, s == 0 ? model_->spec.deep_layers() : shapes.carried_out);
       for (const int layer : stage.part.layers)
-        shapes.carried_out = std::clamp(deep - 1 - layer, 0, shapes.carried_out);
+        shapes.carried_out = std::clamp(model_->spec.deep_layers() - 1 - layer, 0, shapes.carried_out);
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
       if (stage.part.has_head) stage.io.output.dtype = plan_.types.output.value_or(plan_.types.compute);
       stages.push_back(std::move(stage));
@@ -624,6 +623,10 @@ class PipelinePlanning {
 void plan_pipeline(TrainingPlan& plan, const config::LoadedRecipe& recipe, const PlanRequest& request, Costs& costs,
                    Located& report) {
   PipelinePlanning(plan, recipe, request, costs, report).run();
+}
+
+std::int64_t widest_message(const TrainingPlan& plan) {
+  return std::ranges::max(message_widths(plan));
 }
 
 std::vector<std::int64_t> message_widths(const TrainingPlan& plan) {

@@ -19,7 +19,6 @@
 #include "plan/teacher_plan.h"
 #include "plan/tensor_choice.h"
 #include "plan/type_choice.h"
-#include "plan/unlike_layers.h"
 #include "plan/vision_choice.h"
 
 namespace automodel::plan {
@@ -51,6 +50,27 @@ std::string nearest_divisors(int whole, int size) {
   while (up < whole && whole % up != 0) ++up;
   return up <= whole && whole % up == 0 ? fmt::format("nearest valid values: {} and {}", down, up)
                                         : fmt::format("nearest valid value: {}", down);
+}
+
+/// Meshes on which models are not trained whose layers differ in their heads, have inputs of their own, or use keys of
+/// other layers (Gemma 4).
+void check_unlike_layers(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes, bool training, Located& report) {
+  const auto refuse = [&](bool stands, const char* key, const char* why) {
+    if (stands)
+      report.plan_only(training, why,
+                       Diagnostic{"unsupported-option"}
+                           .says("{}: {}", spec.model_type, why)
+                           .hint("leave it out; meshes of each family: docs/models.md")
+                           .of(key));
+  };
+  refuse(sizes.tp > 1 && spec.full_heads, "distributed.tp_size",
+         "its layers differ in their heads, and tensor parallelism divides all layers alike");
+  refuse(sizes.cp > 1 && spec.full_heads, "distributed.cp_size",
+         "its layers differ in their heads, and context parallelism exchanges those of all layers alike");
+  refuse(sizes.pp > 1 && spec.layer_input > 0, "distributed.pp_size",
+         "every layer has an input from the embeddings, which pipelines do not carry past the first stage");
+  refuse(sizes.pp > 1 && spec.layers_without_keys > 0, "distributed.pp_size",
+         "its last layers use keys of earlier ones, which pipelines do not carry to later stages");
 }
 
 /// Expert-parallel ranks must hold equal numbers of experts, or equal parts of their width.

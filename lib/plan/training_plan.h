@@ -144,6 +144,7 @@ PlanResult make_plan(const config::LoadedRecipe& recipe, const PlanRequest& requ
 /// Width of the messages between stages, behind each but the last: that of the residual stream, and as much again for
 /// each of a tower's outputs that later layers add (arch::VisionSpec::deep_layers). One stage: the residual stream's.
 std::vector<std::int64_t> message_widths(const TrainingPlan& plan);
+std::int64_t widest_message(const TrainingPlan& plan);
 
 /// All tensors of the model: parameters, buffers and adapter parameters.
 std::vector<arch::Parameter> all_parameters(const TrainingPlan& plan);

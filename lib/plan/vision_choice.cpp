@@ -152,7 +152,7 @@ std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) 
     out.end = vision->end_token;
     return out;
   }
-  out.axes = vision->kind != arch::TowerKind::kPixtral;
+  out.axes = vision->qwen();
   if (!out.axes) return out;
   // As NeMo AutoModel for the processors of these models, whatever a template puts in front of an answer.
   out.answer = "<|im_start|>assistant\n";

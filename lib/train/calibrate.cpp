@@ -180,9 +180,6 @@ class Meter {
     return hidden;
   }
 
-  /// Tensors as wide as the residual stream that the embeddings send along with it (arch::VisionSpec::deep_layers).
-  std::int64_t carried() const { return model_.spec.vision ? std::ssize(model_.spec.vision->deep_layers) : 0; }
-
   /// Times forward and backward passes of some modules, the latter both as a whole and split into input and weight
   /// gradients.
   estimate::PartTime part(model::StageModules modules, bool optimizes) {
@@ -193,8 +190,9 @@ class Meter {
     local.data_parallel().bind(initial_values(plan_, {.seed = 1}));
     const auto hidden = hidden_states();
     const auto input = first ? at::Tensor() : hidden.to(type_);
-    const auto gradient = head ? at::full({}, 1.0, at::kDouble)
-                               : (first ? hidden.repeat({1, 1, 1 + carried()}) : hidden).mul(1e-3).to(type_);
+    const auto gradient =
+        head ? at::full({}, 1.0, at::kDouble)
+             : (first ? hidden.repeat({1, 1, 1 + model_.spec.deep_layers()}) : hidden).mul(1e-3).to(type_);
     const model::ForwardOptions forward{.loss_scale = 1.0 / static_cast<double>(data_.label_tokens)};
 
     std::vector<double> forwards, backwards, inputs, weights;

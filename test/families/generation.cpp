@@ -110,7 +110,7 @@ void check_models(comm::World& world) {
 
 void check_families(comm::World& world) {
   for (const auto& name : family_fixtures()) {
-    // Refused in pipelines (plan/unlike_layers.h): every layer has an input from the embeddings.
+    // Refused in pipelines (check_unlike_layers): every layer has an input from the embeddings.
     if (world.size() > 1 && name == "gemma4_text") continue;
     check_model(world, load_family(name), pipeline_of(world));
   }
