@@ -16,9 +16,9 @@ namespace automodel::model {
 namespace {
 
 /// Source: PixtralVisionModel and Mistral3MultiModalProjector of transformers 5.23.
-class PixtralTower : public VisionTower {
+class PixtralTower : public ProjectedTower {
  public:
-  PixtralTower(const arch::VisionSpec& spec, const Weights& weights) : VisionTower(weights), spec_(spec) {
+  PixtralTower(const arch::VisionSpec& spec, const Weights& weights) : ProjectedTower(weights), spec_(spec) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
     patches_ = named(tower + ".patch_conv.weight");
     first_norm_ = named(tower + ".ln_pre.weight");
@@ -34,19 +34,6 @@ class PixtralTower : public VisionTower {
     merging_ = linear({projector + ".patch_merger.merging_layer"});
     first_ = linear({projector + ".linear_1"});
     second_ = linear({projector + ".linear_2"});
-    tower_trained_ = trained(tower);
-    projector_trained_ = trained(projector);
-  }
-
-  PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override {
-    if (tower_trained_) return {project(encode(pictures, anchor))};
-    at::Tensor x;
-    {
-      const ops::NoGraph guard;
-      x = encode(pictures, anchor);
-      if (!projector_trained_) return {project(x)};
-    }
-    return {project(x + anchor.to(x.scalar_type()))};  // which is 0, but has a gradient
   }
 
  private:
@@ -66,7 +53,7 @@ class PixtralTower : public VisionTower {
   }
 
   /// [patches, width]; each picture's attend to each other.
-  at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const {
+  at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const override {
     const auto places = find_places(pictures.grids, spec_.merge);
     auto x = at::matmul(pictures.pixels, ops::use(*patches_, anchor).flatten(1).t());
     AUTOMODEL_CHECK(std::ssize(places.rows) == x.size(0), "the pixels are those of the pictures' patches");
@@ -82,8 +69,8 @@ class PixtralTower : public VisionTower {
     return x;
   }
 
-  /// [rows of the decoder, its width]: a block's patches are joined channel by channel.
-  at::Tensor project(const at::Tensor& x) const {
+  /// A block's patches are joined channel by channel.
+  at::Tensor project(const at::Tensor& x, const at::Tensor& /*anchor*/) const override {
     const std::int64_t block = std::int64_t{spec_.merge} * spec_.merge;
     const auto joined = ops::rms_norm(x, *projector_norm_, spec_.projector_eps)
                             .view({-1, block, spec_.hidden})
@@ -96,7 +83,6 @@ class PixtralTower : public VisionTower {
   ops::Parameter *patches_ = nullptr, *first_norm_ = nullptr, *projector_norm_ = nullptr;
   std::vector<Layer> layers_ = {};
   ops::Linear merging_ = {}, first_ = {}, second_ = {};
-  bool tower_trained_ = false, projector_trained_ = false;
 };
 
 }  // namespace

@@ -113,9 +113,7 @@ struct StageModel::Layer {
       input_activation = gate_of(context.spec.activation);
     }
     output_scale = weights.weight(arch::Part::kLayerScale);
-    for (const auto& weight : context.weights.all())
-      if (weight->info.layer == number && std::find(units.begin(), units.end(), weight->unit) == units.end())
-        units.push_back(weight->unit);
+    units = context.weights.units_of([&](const Weight& each) { return each.info.layer == number; });
     std::sort(units.begin(), units.end());
   }
 
@@ -133,12 +131,14 @@ struct StageModel::Layer {
 
   /// `in`: the residual stream in two summands; behind them the layer's own input, and keys and values that it borrows,
   /// undefined where it has none. Returns the two summands, and behind them what it lends.
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, Microbatch microbatch, plan::Recompute recompute) {
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& in, const Microbatch& microbatch,
+                                  plan::Recompute recompute) {
     if (in.size() == 2) return blocks(in, microbatch, recompute);
-    if (lends || borrows) microbatch.lent = std::make_shared<LentKeys>(LentKeys{in[3], in[4]});
-    auto out = blocks(in, microbatch, recompute);
+    auto here = microbatch;
+    if (lends || borrows) here.lent = std::make_shared<LentKeys>(LentKeys{in[3], in[4]});
+    auto out = blocks(in, here, recompute);
     out = finished(out[0], out[1], in[2], microbatch);
-    if (lends) out.insert(out.end(), {microbatch.lent->k, microbatch.lent->v});
+    if (lends) out.insert(out.end(), {here.lent->k, here.lent->v});
     return out;
   }
 
@@ -217,12 +217,10 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
-    if (weight->info.role == arch::Role::kLayerInputs &&
-        std::find(inputs_units_.begin(), inputs_units_.end(), weight->unit) == inputs_units_.end())
-      inputs_units_.push_back(weight->unit);  // frozen ones have a unit of their own
     if (weight->info.role == arch::Role::kHead && weight->full.size() == 2)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
+  inputs_units_ = weights_.units_of([](const Weight& each) { return each.info.role == arch::Role::kLayerInputs; });
   if (modules_.embeddings && spec_.layer_input > 0) {
     const auto find = [&](const char* name) { return weights_.parameter(layout.base + "." + name + ".weight"); };
     input_table_ = find("embed_tokens_per_layer");
@@ -355,8 +353,8 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   if (!modules_.embeddings) {
     Stream out{.x = options_.cast_inputs ? hidden.to(options_.type) : hidden, .delta = {}};
     const auto parts = out.x.size(-1) / spec_.hidden;
-    if (!spec_.vision || spec_.vision->deep_layers.empty()) return out;
-    out.joined = static_cast<int>(std::ssize(spec_.vision->deep_layers) + 1 - parts);
+    if (spec_.deep_layers() == 0) return out;
+    out.joined = static_cast<int>(spec_.deep_layers() + 1 - parts);
     if (parts == 1) return out;
     auto split = ops::split(out.x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), spec_.hidden));
     out.x = split.front().contiguous();
@@ -368,8 +366,8 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> part = [&](const std::vector<at::Tensor>& in) {
     return embedded(microbatch, pictures, in[0]);
   };
-  // The units of the position table and of the vision tower are nested in the embedding's, also where there is no
-  // picture: other ranks may have some.
+  // The units of the position table, of the layers' inputs and of the vision tower are nested in the embedding's, also
+  // where there is no picture: other ranks may have some.
   const auto nested = [&](int unit) {
     part = [this, unit, inner = std::move(part)](const std::vector<at::Tensor>& in) {
       return observed(unit, in, inner);
@@ -390,7 +388,7 @@ StageModel::Stream StageModel::enter(const Microbatch& microbatch, const at::Ten
 
 /// Source: DeepStack, Meng et al. 2024.
 void StageModel::join(Stream& stream, int layer) const {
-  if (!spec_.vision || layer >= std::ssize(spec_.vision->deep_layers)) return;
+  if (layer >= spec_.deep_layers()) return;
   stream.joined = std::max(stream.joined, layer + 1);
   if (stream.deep.empty()) return;
   const auto rows = std::exchange(stream.deep[static_cast<std::size_t>(layer)], {});
@@ -401,8 +399,7 @@ void StageModel::join(Stream& stream, int layer) const {
 at::Tensor StageModel::leave(const Stream& stream) const {
   const auto x = stream.delta.defined() ? stream.x + stream.delta : stream.x;
   std::vector<at::Tensor> out = {x};
-  const auto deep = spec_.vision ? std::ssize(spec_.vision->deep_layers) : 0;
-  for (std::ptrdiff_t j = stream.joined; j < deep; ++j) {
+  for (int j = stream.joined; j < spec_.deep_layers(); ++j) {
     const auto rows = stream.deep.empty() ? at::Tensor() : stream.deep[static_cast<std::size_t>(j)];
     if (rows.defined() && !stream.places.defined()) {
       out.push_back(rows);
@@ -460,10 +457,9 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
     auto out = ops::tap({stream.x, stream.delta}, [pass, group] { pass->done(group); });
     {
       const ops::Recorded::Scope scope(pass->begin_group());
-      auto in = stream;
-      in.x = out[0];
-      in.delta = out[1];
-      out = run_layer(*layer, in, microbatch, options);
+      stream.x = out[0];
+      stream.delta = out[1];
+      out = run_layer(*layer, stream, microbatch, options);
     }
     pass->end_group();
     out = ops::tap(out, [pass, group] { pass->need(group); });

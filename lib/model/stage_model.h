@@ -116,8 +116,8 @@ class StageModel {
     /// earlier stage. Undefined: was added; empty: no pictures.
     std::vector<at::Tensor> deep = {};
     int joined = 0;  ///< so many were added, or would have been if there were pictures
-    at::Tensor places =
-        {};  ///< of the pictures' placeholders in the flattened tokens; undefined: `deep` is of all tokens
+    /// Of the pictures' placeholders in the flattened tokens; undefined: `deep` is of all tokens.
+    at::Tensor places = {};
     std::vector<at::Tensor> inputs = {};  ///< of each layer, [batch, tokens, width]; empty without
     /// Keys and values that later layers use, of full-attention layers and of those with a window; undefined without.
     std::array<LentKeys, 2> lent = {};

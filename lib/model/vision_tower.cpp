@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
+#include <ATen/TensorOperators.h>
+
 #include "base/error.h"
+#include "ops/graph.h"
 
 namespace automodel::model {
 
-VisionTower::VisionTower(const Weights& weights) : weights_(weights) {
-  for (const auto& weight : weights.all())
-    if (weight->info.role == arch::Role::kTower &&
-        std::find(units_.begin(), units_.end(), weight->unit) == units_.end())
-      units_.push_back(weight->unit);
-}
+VisionTower::VisionTower(const Weights& weights)
+    : weights_(weights),
+      units_(weights.units_of([](const Weight& each) { return each.info.role == arch::Role::kTower; })) {}
 
 ops::Parameter* VisionTower::named(const std::string& name) const {
   auto* found = weights_.parameter(name);
@@ -37,6 +37,22 @@ bool VisionTower::trained(std::string_view module) const {
   return std::any_of(all.begin(), all.end(), [&](const auto& weight) {
     return weight->info.role == arch::Role::kTower && weight->trained && weight->info.fqn.starts_with(module);
   });
+}
+
+ProjectedTower::ProjectedTower(const Weights& weights)
+    : VisionTower(weights),
+      tower_trained_(trained(arch::kTowerModule)),
+      projector_trained_(trained(arch::kProjectorModule)) {}
+
+PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Tensor& anchor) const {
+  if (tower_trained_) return {project(encode(pictures, anchor), anchor)};
+  at::Tensor x;
+  {
+    const ops::NoGraph guard;
+    x = encode(pictures, anchor);
+    if (!projector_trained_) return {project(x, anchor)};
+  }
+  return {project(x + anchor.to(x.scalar_type()), anchor)};  // which is 0, but has a gradient
 }
 
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {

@@ -59,6 +59,21 @@ class VisionTower {
   std::vector<int> units_ = {};
 };
 
+/// A tower and the projector behind it, which are frozen apart.
+class ProjectedTower : public VisionTower {
+ public:
+  PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override;
+
+ protected:
+  explicit ProjectedTower(const Weights& weights);
+  virtual at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
+  /// [rows of the decoder, its width] from what encode() returns.
+  virtual at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const = 0;
+
+ private:
+  bool tower_trained_, projector_trained_;
+};
+
 /// CLIP and SigLIP, with LLaVA's or Gemma 3's projector.
 std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Qwen2.5-VL, Qwen3-VL, Qwen3.5.

@@ -23,10 +23,10 @@ at::Tensor quick_gelu(const at::Tensor& x) {
   return x * at::sigmoid(x * kSlope);
 }
 
-class VitTower : public VisionTower {
+class VitTower : public ProjectedTower {
  public:
   VitTower(const arch::VisionSpec& spec, const Weights& weights)
-      : VisionTower(weights), spec_(spec), clip_(spec.kind == arch::TowerKind::kClip) {
+      : ProjectedTower(weights), spec_(spec), clip_(spec.kind == arch::TowerKind::kClip) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
     if (clip_) class_row_ = named(tower + ".embeddings.class_embedding");
     if (!clip_) patch_bias_ = named(tower + ".embeddings.patch_embedding.bias");
@@ -48,19 +48,6 @@ class VitTower : public VisionTower {
       first_ = linear({projector + ".linear_1"});
       second_ = linear({projector + ".linear_2"});
     }
-    tower_trained_ = trained(tower);
-    projector_trained_ = trained(projector);
-  }
-
-  PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override {
-    if (tower_trained_) return {project(encode(pictures.pixels, anchor), anchor)};
-    at::Tensor x;
-    {
-      const ops::NoGraph guard;
-      x = encode(pictures.pixels, anchor);
-      if (!projector_trained_) return {project(x, anchor)};
-    }
-    return {project(x + anchor.to(x.scalar_type()), anchor)};  // which is 0, but has a gradient
   }
 
  private:
@@ -70,8 +57,8 @@ class VitTower : public VisionTower {
   };
   /// [pictures, rows, width]: the row of CLIP's class token first.
   at::Tensor embed(const at::Tensor& pixels, const at::Tensor& anchor) const;
-  at::Tensor encode(const at::Tensor& pixels, const at::Tensor& anchor) const;
-  at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const;
+  at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const override;
+  at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const override;
   /// Attention of a picture's rows to each other.
   at::Tensor attend(const Layer& layer, const at::Tensor& y) const;
 
@@ -82,7 +69,6 @@ class VitTower : public VisionTower {
   std::vector<Layer> layers_ = {};
   ops::Linear first_ = {}, second_ = {};                       ///< LLaVA's projector
   ops::Parameter *pooled_norm_ = nullptr, *matrix_ = nullptr;  ///< Gemma 3's
-  bool tower_trained_ = false, projector_trained_ = false;
 };
 
 at::Tensor VitTower::embed(const at::Tensor& pixels, const at::Tensor& anchor) const {
@@ -108,8 +94,8 @@ at::Tensor VitTower::attend(const Layer& layer, const at::Tensor& y) const {
   return ops::linear(out.flatten(2), layer.out);
 }
 
-at::Tensor VitTower::encode(const at::Tensor& pixels, const at::Tensor& anchor) const {
-  auto x = embed(pixels, anchor);
+at::Tensor VitTower::encode(const PictureValues& pictures, const at::Tensor& anchor) const {
+  auto x = embed(pictures.pixels, anchor);
   if (clip_) x = ops::layer_norm(x, first_norm_.weight, first_norm_.bias, spec_.eps);
   for (const auto& layer : layers_) {
     const auto y = ops::layer_norm(x, layer.before_attention.weight, layer.before_attention.bias, spec_.eps);

@@ -68,6 +68,13 @@ ops::Parameter* Weights::parameter(std::string_view fqn) const {
   return weight == nullptr ? nullptr : &weight->parameter;
 }
 
+std::vector<int> Weights::units_of(const std::function<bool(const Weight&)>& such) const {
+  std::vector<int> out;
+  for (const auto& weight : weights_)
+    if (such(*weight) && std::find(out.begin(), out.end(), weight->unit) == out.end()) out.push_back(weight->unit);
+  return out;
+}
+
 std::int64_t Weights::elements() const {
   std::int64_t total = 0;
   for (const auto& weight : weights_) total += weight->parameter.numel();

@@ -63,6 +63,8 @@ class Weights {
 
   const std::vector<std::unique_ptr<Weight>>& all() const { return weights_; }
   const std::vector<Unit>& units() const { return units_; }
+  /// Numbers of the units with such weights, in the weights' order. Frozen ones have units of their own.
+  std::vector<int> units_of(const std::function<bool(const Weight&)>& such) const;
   /// Null if this rank has no such weight.
   Weight* find(std::string_view fqn) const;
   /// The tensor of `fqn`, or null.
