@@ -96,7 +96,7 @@ StageElements& StageElements::operator+=(const StageElements& other) {
   largest_trained = std::max(largest_trained, other.largest_trained);
   saved += other.saved;
   largest_packed = std::max(largest_packed, other.largest_packed);
-  float8 += other.float8;
+  kept_float8 += other.kept_float8;
   dense_matrices += other.dense_matrices;
   expert_matrices += other.expert_matrices;
   return *this;
@@ -145,7 +145,8 @@ StageElements stage_elements(const plan::TrainingPlan& plan, int stage) {
     out.largest_trained = out.largest_unit;
   }
   if (plan.frozen) leave_out_frozen(plan, part, out);
-  if (const auto& float8 = plan.execution.precision.float8) out.float8 = float8_elements(plan, *float8, part);
+  if (const auto& float8 = plan.execution.precision.float8; float8 && float8->keep_weights)
+    out.kept_float8 = float8_elements(plan, *float8, part);
   return out;
 }
 

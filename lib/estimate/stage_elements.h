@@ -18,7 +18,7 @@ struct StageElements {
   /// Savings from quantised weights compared with the compute dtype, in elements of that dtype. Already deducted above.
   double saved = 0;
   double largest_packed = 0;  ///< elements of the largest quantised weight
-  double float8 = 0;          ///< weights whose matmuls have 8-bit operands
+  double kept_float8 = 0;     ///< weights whose 8-bit forms are kept (plan::Float8Plan)
   double dense_matrices = 0;  ///< trained elements in matrices updated as a whole (arch::is_hidden_matrix)
   double expert_matrices = 0;
   /// Combines two stages on one rank: elements add up, largest units take the maximum.

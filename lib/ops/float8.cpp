@@ -8,6 +8,7 @@
 #include <ATen/ops/mm.h>
 
 #include "base/error.h"
+#include "ops/grouped_product.h"
 #include "ops/kernels/device.h"
 
 namespace automodel::ops {
@@ -40,15 +41,12 @@ at::Tensor expanded(const at::Tensor& scale, std::vector<std::int64_t> shape, bo
   return rows && scale.numel() == 1 ? scale.expand(shape).contiguous() : scale;
 }
 
-/// Whether the device's GEMM may write `out`, whose rows may be apart: as those of q within q, k and v. cuBLASLt wants
-/// 16 bytes of alignment.
+/// Whether the device's GEMM may write `out`, whose rows may be apart: as those of q within q, k and v.
 bool writes(const at::Tensor& out, bool by_rows) {
   if (out.is_contiguous()) return true;
-  constexpr std::int64_t kAlignment = 16;
   const auto* kernels = loaded_kernels();
   const bool apart = !by_rows || (kernels->writes_float8_rows_apart != nullptr && kernels->writes_float8_rows_apart());
-  return apart && out.stride(1) == 1 && out.stride(0) * out.element_size() % kAlignment == 0 &&
-         reinterpret_cast<std::uintptr_t>(out.const_data_ptr()) % kAlignment == 0;
+  return apart && out.stride(1) == 1 && is_readable_in_place(out);  // aligned as cuBLASLt wants it, too
 }
 
 void on_device(at::Tensor out, const Float8Matrix& a, const Float8Matrix& b, bool fast) {
@@ -89,13 +87,17 @@ Float8Matrix transposed(const Float8Matrix& x) {
   return {x.data.t(), turned(x.scale), turned(x.inverse)};
 }
 
-/// The form in `kept`, which is made if it is not there; without a place to keep it, always made.
+/// The weight's form `which`: made if it is not kept, and kept if there are `forms`.
 template <class Make>
-Float8Matrix kept_form(Float8Matrix* kept, Make&& make) {
-  if (kept != nullptr && kept->data.defined()) return *kept;
-  auto made = make();
-  if (kept != nullptr) *kept = made;
-  return made;
+Float8Matrix form_of(Float8Weight* forms, Float8Matrix Float8Weight::*which, Make&& make) {
+  if (forms == nullptr) return make();
+  if (!(forms->*which).data.defined()) forms->*which = make();
+  return forms->*which;
+}
+
+/// One scale, or one for each row or column where scales are by rows.
+ScaleOf scale_by(ScaleOf which, const plan::Float8Plan& rule) {
+  return by_rows(rule) ? which : ScaleOf::kMatrix;
 }
 
 }  // namespace
@@ -143,24 +145,21 @@ Float8Matrix to_float8(const at::Tensor& x, at::ScalarType type, ScaleOf scale, 
 }
 
 Float8Matrix float8_input(const at::Tensor& x, const plan::Float8Plan& rule) {
-  return to_float8(x, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
+  return to_float8(x, at::kFloat8_e4m3fn, scale_by(ScaleOf::kRow, rule), by_rows(rule));
 }
 
 void float8_result(at::Tensor out, const Float8Matrix& x, const at::Tensor& weight, Float8Weight* forms,
                    const plan::Float8Plan& rule) {
-  const auto right = kept_form(forms != nullptr ? &forms->for_result : nullptr, [&] {
-    return to_float8(weight, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
-  });
+  const auto right = form_of(forms, &Float8Weight::for_result, [&] { return float8_input(weight, rule); });
   product_into(out, x, transposed(right), rule, true);
 }
 
 at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, Float8Weight* forms,
                                  const plan::Float8Plan& rule) {
-  const auto left =
-      to_float8(gradient, gradient_type(rule), by_rows(rule) ? ScaleOf::kRow : ScaleOf::kMatrix, by_rows(rule));
+  const auto left = to_float8(gradient, gradient_type(rule), scale_by(ScaleOf::kRow, rule), by_rows(rule));
   const auto scale = rule.recipe == plan::Float8Recipe::kRowwise ? ScaleOf::kColumn : ScaleOf::kMatrix;
-  const auto right = kept_form(forms != nullptr ? &forms->for_gradient : nullptr,
-                               [&] { return to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule), true); });
+  const auto right = form_of(forms, &Float8Weight::for_gradient,
+                             [&] { return to_float8(weight, at::kFloat8_e4m3fn, scale, by_rows(rule), true); });
   return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
 }
 
@@ -169,13 +168,12 @@ bool float8_weight_products(const plan::Float8Plan& rule) {
 }
 
 Float8Matrix float8_gradient_input(const at::Tensor& x, const plan::Float8Plan& rule) {
-  return to_float8(x, at::kFloat8_e4m3fn, by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix, by_rows(rule), true);
+  return to_float8(x, at::kFloat8_e4m3fn, scale_by(ScaleOf::kColumn, rule), by_rows(rule), true);
 }
 
 at::Tensor float8_weight_gradient(const at::Tensor& gradient, const Float8Matrix& x, at::ScalarType out,
                                   const plan::Float8Plan& rule) {
-  const auto scale = by_rows(rule) ? ScaleOf::kColumn : ScaleOf::kMatrix;
-  const auto left = to_float8(gradient, gradient_type(rule), scale, by_rows(rule), true);
+  const auto left = to_float8(gradient, gradient_type(rule), scale_by(ScaleOf::kColumn, rule), by_rows(rule), true);
   return product(transposed(left), x, out, rule, by_rows(rule));
 }
 

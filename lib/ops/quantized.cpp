@@ -21,8 +21,7 @@
 namespace automodel::ops {
 namespace {
 
-constexpr std::int64_t kBlock = 64;  // elements
-using cuda::kScaleBlock;
+using cuda::kBlock, cuda::kScaleBlock;
 constexpr std::int64_t kPartAlignment = 16;             // bytes
 constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements per thread
 constexpr float kLeast = 1e-38F;                        // lower bound of a divisor, for blocks of zeros

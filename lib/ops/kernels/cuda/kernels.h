@@ -181,6 +181,7 @@ struct Quantized {
   std::array<float, 16> normal;
   std::array<float, 256> dynamic;
 };
+inline constexpr std::int64_t kBlock = 64;        ///< elements of nf4 that share a scale
 inline constexpr std::int64_t kScaleBlock = 256;  ///< scales that share a scale
 /// `out` [elements], aligned to 16 bytes.
 void dequantize(Element out_element, const Quantized& in, void* out, Stream stream);

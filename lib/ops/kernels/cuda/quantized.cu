@@ -4,8 +4,7 @@
 namespace automodel::ops::cuda {
 namespace {
 
-constexpr int kAdjacent = 8;         // 16 bytes of bfloat16, made of 4 bytes of nf4 codes
-constexpr std::int64_t kBlock = 64;  // elements of nf4 that share a scale
+constexpr int kAdjacent = 8;  // 16 bytes of bfloat16, made of 4 bytes of nf4 codes
 
 /// Consecutive elements of the part that share a scale. A range ends with a block, or with the part.
 struct Piece {
@@ -26,26 +25,21 @@ __device__ inline float scale_of(const Quantized& in, std::int64_t block, std::i
   return in.bits == 8 ? scale * in.unit : scale;
 }
 
-/// The piece that element `local` of the part belongs to: QuantizedLayout::each_piece, for one element. Index: an
-/// unsigned type that holds every element's index in the whole tensor; 32 bits where they suffice, because a division
-/// of 64 bits takes a hundred instructions.
-template <class Index>
-__device__ inline Piece piece_of(const Quantized& in, Index local) {
-  const auto stretch = static_cast<Index>(in.ranges.begin[in.ranges.count]), in_block = static_cast<Index>(in.block);
-  const Index repeat = local / stretch, within = local - repeat * stretch;
+/// The piece that element `local` of the part belongs to: QuantizedLayout::each_piece, for one element.
+__device__ inline Piece piece_of(const Quantized& in, std::int64_t local) {
+  const std::int64_t stretch = in.ranges.begin[in.ranges.count];
+  const std::int64_t repeat = local / stretch, within = local - repeat * stretch;
   int range = 0;
-  while (within >= static_cast<Index>(in.ranges.begin[range + 1])) ++range;
-  const Index at = repeat * static_cast<Index>(in.period) + static_cast<Index>(in.ranges.first[range]) + within -
-                   static_cast<Index>(in.ranges.begin[range]);
-  const Index block = at / in_block;
-  const Index slot = in.aligned ? local / in_block : block - static_cast<Index>(in.ranges.first[0]) / in_block;
-  const auto whole = [](Index index) { return static_cast<std::int64_t>(index); };
-  return {whole(local) + (whole(block) + 1) * in.block - whole(at), scale_of(in, whole(block), whole(slot))};
+  while (within >= in.ranges.begin[range + 1]) ++range;
+  const std::int64_t at = repeat * in.period + in.ranges.first[range] + within - in.ranges.begin[range];
+  const std::int64_t block = at / in.block;
+  const std::int64_t slot = in.aligned ? local / in.block : block - in.ranges.first[0] / in.block;
+  return {local + (block + 1) * in.block - at, scale_of(in, block, slot)};
 }
 
 /// `simple`: the part begins where the tensor does, without gaps, and its blocks have kBlock elements. Then a thread's
-/// elements have one scale, found without divisions: the general case takes 2.5 times the instructions, by count.
-template <class T, class Index, bool simple>
+/// elements have one scale, found without a division.
+template <class T, bool simple>
 __global__ void unpack(Quantized in, T* out) {
   __shared__ float numbers[16];
   if (threadIdx.x < 16) numbers[threadIdx.x] = in.normal[threadIdx.x];
@@ -72,7 +66,7 @@ __global__ void unpack(Quantized in, T* out) {
     const std::int64_t local = first + i;
     if (local >= end) break;
     if constexpr (!simple)
-      if (local == piece.end) piece = piece_of(in, static_cast<Index>(local));
+      if (local == piece.end) piece = piece_of(in, local);
     float number = 0;
     if (in.bits == 8) {
       number = static_cast<float>(static_cast<std::int8_t>(codes[i / 4].at[i % 4]));
@@ -96,15 +90,10 @@ void dequantize(Element element, const Quantized& in, void* out, Stream stream) 
   for_element(element, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     const auto blocks = divided_up(in.elements, kThreads * kAdjacent);
-    const auto stretches = divided_up(in.elements, in.ranges.begin[in.ranges.count]);
-    const bool simple =
-        in.block == kBlock && in.aligned && stretches == 1 && in.ranges.count == 1 && in.ranges.first[0] == 0;
-    if (simple)
-      launch(unpack<T, std::uint32_t, true>, blocks, 0, stream, in, static_cast<T*>(out));
-    else if (stretches * in.period <= std::numeric_limits<std::uint32_t>::max())
-      launch(unpack<T, std::uint32_t, false>, blocks, 0, stream, in, static_cast<T*>(out));
-    else
-      launch(unpack<T, std::uint64_t, false>, blocks, 0, stream, in, static_cast<T*>(out));
+    const auto& ranges = in.ranges;
+    const bool simple = in.block == kBlock && in.aligned && ranges.count == 1 && ranges.first[0] == 0 &&
+                        in.elements <= ranges.begin[1];  // one repeat
+    launch(simple ? unpack<T, true> : unpack<T, false>, blocks, 0, stream, in, static_cast<T*>(out));
   });
 }
 
