@@ -183,15 +183,12 @@ bool PictureChat::find_tokens(const std::string& key, Diagnostics& problems) {
     if (text->empty()) continue;
     *token = single_token(*text);
     if (*token && **token != tokens_.placeholder) continue;
-    if (*token) {
-      problems.add("bad-tokenizer", key)
-          .says("'{}' is both a placeholder of pictures and what the processor puts behind their rows",
-                printable(*text))
-          .hint("the tokenizer and the processor must be of one model");
-      return false;
-    }
+    const auto name = printable(*text);
     problems.add("bad-tokenizer", key)
-        .says("the tokenizer has no token '{}', which the processor puts behind rows of a picture", printable(*text))
+        .says(*token
+                  ? fmt::format("'{}', which the processor puts behind rows of a picture, is their placeholder", name)
+                  : fmt::format("the tokenizer has no token '{}', which the processor puts behind rows of a picture",
+                                name))
         .hint("the tokenizer and the processor must be of one model");
     return false;
   }
