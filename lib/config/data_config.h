@@ -560,8 +560,6 @@ struct EnumNames<PackingStrategy> {
                                        EnumName<PackingStrategy>{"neat", PackingStrategy::kNeat}};
 };
 
-inline constexpr std::string_view kOfPicturePacks = "it belongs to packs with pictures (pretokenize)";
-
 struct PackedSequenceConfig {
   using IsSection = void;
   Field<int> packed_sequence_size{"packed_sequence_size|pack_size", 0,
@@ -578,19 +576,31 @@ struct PackedSequenceConfig {
   Field<Value> prepacked{"prepacked", nullptr, "Packs made beforehand.",
                          Ignored{"packing is too fast to be worth storing"}};
   Field<int> num_proc{"num_proc", 1, "Processes.", Ignored{"packing is too fast to be worth parallelizing"}};
-  Field<bool> pretokenize{"pretokenize", false, "Pack rows with pictures.",
-                          Unsupported{"rows with pictures are not packed"}};
-  Field<Value> max_length{"max_length", nullptr, "Tokens of a row with pictures.", Ignored{kOfPicturePacks}};
-  Field<Value> packing_ratio{"packing_ratio", nullptr, "Part of a pack that is filled.", Ignored{kOfPicturePacks}};
-  Field<Value> balance_media_tokens{"balance_media_tokens", nullptr, "Spread pictures over packs.",
-                                    Ignored{kOfPicturePacks}};
+  Field<bool> pretokenize{
+      "pretokenize", false,
+      "NeMo AutoModel's switch of packs with pictures: packs are neat, whatever packing_strategy says."};
+  static std::string ratio(const double& value) {
+    return value > 0 && value <= 1 ? "" : "must be above 0 and at most 1";
+  }
+  Field<double> packing_ratio{"packing_ratio", 1, "Part of a pack that rows may fill; the rest is padding.", ratio};
+  Field<std::optional<int>> max_length{"max_length", std::nullopt,
+                                       "Most tokens of a row; longer ones are treated as those longer than a pack.",
+                                       at_least<1>};
+  Field<Value> balance_media_tokens{"balance_media_tokens", nullptr, "Order packs by their pictures.",
+                                    Ignored{"packs are shuffled as rows are"}};
   Field<Value> post_tokenize_hook_fn{"post_tokenize_hook_fn", nullptr, "Python function that changes rows.",
-                                     Ignored{kOfPicturePacks}};
+                                     Unsupported{"Python functions are not run"}};
   Field<Value> collate_max_length{"collate_max_length", nullptr, "Tokens that packs are padded to.",
-                                  Ignored{kOfPicturePacks}};
-  Field<Value> packing_format{"packing_format", nullptr, "Form of a pack.", Ignored{kOfPicturePacks}};
+                                  Ignored{"a pack is padded to packed_sequence_size"}};
+  Field<Value> packing_format{"packing_format", nullptr, "Form of a pack.",
+                              Ignored{"rows of a pack are kept apart in every kernel"}};
   Field<Value> attn_implementation{"attn_implementation", nullptr, "Attention kernel.",
                                    Ignored{"the fastest kernel for the device and mask is chosen"}};
+
+  /// Whether the longest row comes first, into the emptiest pack.
+  bool neat() const { return packing_strategy() == PackingStrategy::kNeat || pretokenize(); }
+  /// Tokens that the rows of a pack may have.
+  std::int64_t capacity() const { return static_cast<std::int64_t>(packed_sequence_size() * packing_ratio()); }
 };
 
 struct DataloaderConfig {

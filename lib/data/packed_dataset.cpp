@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,7 @@ Packs pack_in_order(const std::vector<Row>& rows, const config::PackedSequenceCo
   Packs out;
   std::int64_t used = 0;
   for (const auto& row : rows) {
-    if (used + row.length > config.packed_sequence_size()) {
+    if (used + row.length > config.capacity()) {
       out.close();
       if (out.full(config)) return out;
       used = 0;
@@ -55,7 +56,7 @@ Packs pack_evenly(std::vector<Row> rows, const config::PackedSequenceConfig& con
   std::vector<std::vector<std::int64_t>> packs;
   for (const auto& row : rows) {
     Filled pack{0, packs.size()};
-    if (!emptiest.empty() && emptiest.top().first + row.length <= config.packed_sequence_size()) {
+    if (!emptiest.empty() && emptiest.top().first + row.length <= config.capacity()) {
       pack = emptiest.top();
       emptiest.pop();
     } else {
@@ -87,19 +88,34 @@ class PackedDataset final : public Dataset {
   std::int64_t length(std::int64_t /*index*/) const override { return length_; }
   Padding padding() const override { return {rows_->padding().id, rows_->padding().multiple, length_}; }
   std::string summary() const override { return summary_; }
+  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
+    std::vector<pictures::Size> out;
+    for (const auto row : rows_of(index)) {
+      const auto sizes = rows_->picture_sizes(row);
+      out.insert(out.end(), sizes.begin(), sizes.end());
+    }
+    return out;
+  }
 
   void read(std::int64_t index, Sample& out) const override {
-    const auto pack = static_cast<std::size_t>(index);
     out = {};
     std::int32_t segment = 0;
     Sample row;
-    for (std::size_t i = pack == 0 ? 0 : packs_.ends[pack - 1]; i < packs_.ends[pack]; ++i) {
-      rows_->read(packs_.rows[i], row);
+    for (const auto each : rows_of(index)) {
+      rows_->read(each, row);
       append(row, segment, out);
+      out.pictures.insert(out.pictures.end(), row.pictures.begin(), row.pictures.end());
     }
   }
 
  private:
+  /// The rows of a pack.
+  std::span<const std::int64_t> rows_of(std::int64_t index) const {
+    const auto pack = static_cast<std::size_t>(index);
+    const auto first = pack == 0 ? 0 : packs_.ends[pack - 1];
+    return std::span(packs_.rows).subspan(first, packs_.ends[pack] - first);
+  }
+
   /// A row's own segments stay separate, and its padding stays padding.
   void append(const Sample& row, std::int32_t& segment, Sample& out) const {
     std::int32_t most = 1;
@@ -132,28 +148,29 @@ class PackedDataset final : public Dataset {
 std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const config::PackedSequenceConfig& config,
                                     std::int64_t cp_size, const std::string& key, Diagnostics& problems) {
   const std::int64_t size = config.packed_sequence_size();
-  const bool neat = config.packing_strategy() == config::PackingStrategy::kNeat;
+  const bool neat = config.neat();
+  const std::int64_t most = std::min<std::int64_t>(config.capacity(), config.max_length().value_or(config.capacity()));
   const std::int64_t multiple =
       neat ? 1 : std::lcm<std::int64_t, std::int64_t>(config.pad_to_multiple_of(), cp_size > 1 ? 2 * cp_size : 1);
   std::vector<Row> kept;
   std::int64_t dropped = 0, tokens = 0;
   for (std::int64_t i = 0; i < rows->size(); ++i) {
     const std::int64_t length = rows->length(i), padded = (length + multiple - 1) / multiple * multiple;
-    if (padded <= size) {
+    if (padded <= most) {
       kept.push_back({i, padded});
       continue;
     }
     ++dropped;
     if (config.drop_long_samples()) continue;
     problems.add("sequence-too-long", key + ".packed_sequence_size")
-        .says("row {} has {} tokens, a pack takes {}", i + 1, padded, size)
+        .says("row {} has {} tokens, a pack takes {}", i + 1, padded, most)
         .hint("a larger packed_sequence_size, or drop_long_samples: true");
     return nullptr;
   }
   Packs packs = neat ? pack_evenly(kept, config) : pack_in_order(kept, config);
   if (packs.ends.empty()) {
     problems.add("empty-data", key + ".packed_sequence_size")
-        .says("no row fits into {} tokens", size)
+        .says("no row fits into {} tokens", most)
         .hint("a larger packed_sequence_size");
     return nullptr;
   }

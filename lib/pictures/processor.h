@@ -69,6 +69,7 @@ struct PictureTokens {
   Size grid(Size size) const;
   /// Tokens of the picture: placeholders, and what is behind their rows.
   int count(Size size) const;
+  bool operator==(const PictureTokens&) const = default;
 };
 
 /// Names of the files with a processor's settings. The first that is there says how pictures become pixels; Pixtral's

@@ -255,10 +255,14 @@ const Idle kIdle[] = {
     {"packed_sequence.pad_to_multiple_of", kNothingPacked,
      "pad_to_multiple_of has no effect: packed_sequence_size is 0", kPack},
     {"packed_sequence.pad_to_multiple_of",
-     [](const Situation& s) {
-       return s.packs() && s.recipe.packed_sequence->packing_strategy() == config::PackingStrategy::kNeat;
-     },
-     "pad_to_multiple_of has no effect under packing_strategy neat", "remove it, or use packing_strategy: thd"},
+     [](const Situation& s) { return s.packs() && s.recipe.packed_sequence->neat(); },
+     "pad_to_multiple_of has no effect in neat packs", "remove it, or use packing_strategy: thd without pretokenize"},
+    {"packed_sequence.pretokenize", kNothingPacked, "pretokenize has no effect: packed_sequence_size is 0", kPack},
+    {"packed_sequence.packing_ratio", kNothingPacked, "packing_ratio has no effect: packed_sequence_size is 0", kPack},
+    {"packed_sequence.max_length", kNothingPacked, "max_length has no effect: packed_sequence_size is 0", kPack},
+    {"packed_sequence.packing_strategy",
+     [](const Situation& s) { return s.packs() && s.recipe.packed_sequence->pretokenize(); },
+     "packing_strategy has no effect: packs are neat under pretokenize", "remove one of the two"},
     {"peft.dropout_position", [](const Situation& s) { return s.recipe.peft() && s.recipe.peft()->dropout() == 0; },
      "dropout_position has no effect: peft.dropout is 0", "remove it, or set peft.dropout"},
     {"peft.moe_rank_scaling", [](const Situation& s) { return s.plan.model && !s.plan.model->spec.moe; },

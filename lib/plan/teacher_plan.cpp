@@ -5,6 +5,7 @@
 
 #include "arch/modules.h"
 #include "arch/tensor_plan.h"
+#include "plan/vision_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -82,6 +83,11 @@ void check_pair(const TrainingPlan& student, const TrainingPlan& teacher, Locate
     report.refuse("size-conflict", "teacher_model")
         .says("the teacher's vocabulary has {} tokens, the student's {}", theirs.vocab, ours.vocab)
         .hint("the two models need the same tokenizer and vocab_size");
+  if (ours.vision && picture_tokens(*student.model) != picture_tokens(*teacher.model))
+    report.refuse("size-conflict", "teacher_model")
+        .says(theirs.vision ? "the teacher's pictures become other tokens than the student's"
+                            : "the student takes pictures, the teacher does not")
+        .hint("the two models need towers with the same patches, and one processor");
   if (theirs.head_rows_normed)
     report.refuse("unsupported-option", "teacher_model")
         .says("a model whose head's rows are normalised cannot be a teacher")

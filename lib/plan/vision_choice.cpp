@@ -29,12 +29,8 @@ struct Obstacle {
 constexpr std::array kObstacles = {
     Obstacle{[](const Situation& s) { return s.sizes.cp > 1; }, "distributed.cp_size",
              "context parallelism would divide pictures"},
-    Obstacle{[](const Situation& s) { return s.recipe.packed_sequence->packed_sequence_size() > 0; }, "packed_sequence",
-             "rows with pictures are not packed"},
     Obstacle{[](const Situation& s) { return config::classes_of(s.recipe) > 0; }, "model._target_",
              "classifiers are language models"},
-    Obstacle{[](const Situation& s) { return s.recipe.teacher_model().has_value(); }, "teacher_model",
-             "distillation is for language models"},
     Obstacle{[](const Situation& s) { return s.recipe.generation().has_value(); }, "generation",
              "text is not generated about pictures"},
     Obstacle{[](const Situation& s) { return s.recipe.fp8().has_value(); }, "fp8",

@@ -49,8 +49,8 @@ model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& 
 }
 
 /// M-RoPE: text goes on by one on all axes; a picture's tokens have the time of its first, and their row and column
-/// behind it; what follows begins behind the largest. Padding is at 0. Source: get_rope_index of Qwen2.5-VL in
-/// transformers 5.23.
+/// behind it; what follows begins behind the largest. Each row of a pack begins at 0. Padding is at 0. Source:
+/// get_rope_index of Qwen2.5-VL in transformers 5.23.
 at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, const pictures::PictureTokens& tokens,
                    at::Device device) {
   const int merge = tokens.processor->patches->merge;
@@ -61,11 +61,14 @@ at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, 
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const auto at = static_cast<std::size_t>((rows.first + row) * length);
     std::int64_t next = 0;
+    std::int32_t document = 0;
     for (std::int64_t t = 0; t < length;) {
-      if (rows.batch.segments[at + static_cast<std::size_t>(t)] == 0) {
+      const auto segment = rows.batch.segments[at + static_cast<std::size_t>(t)];
+      if (segment == 0) {
         ++t;
         continue;
       }
+      if (segment != document) document = segment, next = 0;
       const auto place = row * length + t;
       if (rows.batch.input_ids[at + static_cast<std::size_t>(t)] != tokens.placeholder) {
         for (int axis = 0; axis < 3; ++axis) to[axis * plane + place] = next;

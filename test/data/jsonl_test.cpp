@@ -475,6 +475,15 @@ TEST_CASE("rows are packed in order, or longest first with the neat strategy", "
   CHECK(problems.at(0).id == "sequence-too-long");
   packing.drop_long_samples = true;
   CHECK(lengths(packing) == "|11111...|111.2222|11..|111111..");
+  packing = {};
+  packing.packed_sequence_size = 9;
+  packing.pretokenize = true;
+  CHECK(lengths(packing) == "|111111111|111111222|111112222|11");
+  packing.max_length = 5;
+  CHECK(lengths(packing) == "|111112222|11122");
+  packing.max_length = std::nullopt;
+  packing.packing_ratio = 0.7;  // 6 tokens
+  CHECK(lengths(packing) == "|111111|11111|1111|11122");
 }
 
 }  // namespace automodel::data

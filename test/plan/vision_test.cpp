@@ -222,9 +222,6 @@ TEST_CASE("what does not work with pictures is refused where it is set", "[plan]
   CHECK(problems_of(recipe()).first.empty());
   for (const auto& [sections, ranks, key] : std::vector<std::tuple<std::string, int, std::string>>{
            {"distributed: {strategy: fsdp2, cp_size: 2}\n", 2, "distributed.cp_size"},
-           {"packed_sequence: {packed_sequence_size: 64}\n", 1, "packed_sequence"},
-           {"packed_sequence: {pretokenize: true, pack_size: 64}\n", 1,
-            "packed_sequence, unsupported packed_sequence.pretokenize"},
            {"fp8: {enabled: true}\n", 1, "fp8"},
            {"optimizer: {_target_: torch.optim.Muon, lr: 0.01}\n", 1, "optimizer"},
            {"generation: {prompts: [a]}\n", 1, "generation"}}) {
@@ -233,17 +230,33 @@ TEST_CASE("what does not work with pictures is refused where it is set", "[plan]
   }
 }
 
-TEST_CASE("packs with pictures are planned with the length of a pack, not made", "[plan][vision]") {
+TEST_CASE("a teacher sees the pictures that its student sees", "[plan][vision]") {
+  auto distilled = [](const std::string& teacher) {
+    auto text = recipe("teacher_model: " + teacher + "\n");
+    return "recipe: KnowledgeDistillationRecipeForVLM" + text.substr(text.find('\n'));
+  };
+  const std::string kOther = golden_folder() + "/vlm/mistral3";
+  const auto vocab = test::planned(recipe()).model->spec.vocab;
+  CHECK(problems_of(distilled("{pretrained_model_name_or_path: " + kModel + "}")).first.empty());
+  CHECK(problems_of(distilled(fmt::format("{{config: {{model_type: llama, hidden_size: 8, intermediate_size: 8, "
+                                          "num_hidden_layers: 1, num_attention_heads: 1, vocab_size: {}}}}}",
+                                          vocab)))
+            .first == "size-conflict teacher_model");
+  CHECK_THAT(problems_of(distilled("{pretrained_model_name_or_path: " + kOther + "}")).first,
+             Catch::Contains("size-conflict teacher_model"));
+}
+
+TEST_CASE("packs with pictures are planned with the length of a pack", "[plan][vision]") {
   const auto plan =
       test::planned(recipe("packed_sequence: {pretokenize: true, pack_size: 96, max_length: 48, packing_ratio: 0.9, "
-                           "drop_long_samples: true, balance_media_tokens: true}\n"));
+                           "drop_long_samples: true, balance_media_tokens: true, collate_max_length: 96, "
+                           "post_tokenize_hook_fn: a.b}\n"));
   CHECK(plan.batch.length == 96);
-  std::vector<std::string> unsupported, ignored;
-  for (const auto& each : plan.unsupported) unsupported.push_back(each.key + ": " + each.reason);
+  std::vector<std::string> ignored;
   for (const auto& each : plan.ignored) ignored.push_back(each.key);
-  CHECK(unsupported == std::vector<std::string>{"packed_sequence.pretokenize: rows with pictures are not packed",
-                                                "packed_sequence: rows with pictures are not packed"});
-  for (const std::string key : {"max_length", "packing_ratio", "balance_media_tokens"})
+  REQUIRE(plan.unsupported.size() == 1);
+  CHECK(plan.unsupported.front().key == "packed_sequence.post_tokenize_hook_fn");
+  for (const std::string key : {"collate_max_length", "balance_media_tokens"})
     CHECK(std::ranges::find(ignored, "packed_sequence." + key) != ignored.end());
 }
 
@@ -264,7 +277,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     return out;
   };
   CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") ==
-        std::vector<std::string>{"distributed.cp_size", "teacher_model"});
+        std::vector<std::string>{"distributed.cp_size"});
   CHECK(keys("nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained").empty());
 }
 

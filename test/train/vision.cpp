@@ -259,6 +259,17 @@ void check_adapters(comm::World& world) {
     check_run(world, adapted({.family = family}));
 }
 
+/// Rows of a batch in one sequence, which do not see each other and whose places begin at 0.
+void check_packs(comm::World& world) {
+  std::vector<std::string> families = {"llava"};
+  families.insert(families.end(), kFamilies.begin(), kFamilies.end());
+  for (const auto& family : families) check_run(world, {.family = family, .rows = test::RunRows::kPacked});
+}
+
+void check_distillation(comm::World& world) {
+  for (const auto& family : kFamilies) test::check_teacher(world, {.mesh = "strategy: fsdp2", .family = family});
+}
+
 /// Experts divided over the ranks, whose pictures differ.
 void check_experts(comm::World& world) {
   for (const std::string family : {"qwen3_vl_moe", "qwen3_5_moe"})
@@ -269,6 +280,8 @@ const std::vector<test::RankCase> kCases = {
     {"rows from a file of conversations", check_rows, 1, 1},
     {"joined experts are saved as transformers reads them", check_joined},
     {"adapters of the decoder", check_adapters, 1, 1},
+    {"packs", check_packs, 1, 1},
+    {"a teacher sees the pictures of its student", check_distillation},
     {"experts over the ranks", check_experts, 2, 2},
     {"places of pictures' tokens by time, row and column", check_axes, 1, 1},
     {"gradients of every weight of other families' towers and decoders",

@@ -53,7 +53,21 @@ void check_lengths(comm::World& world) {
       check_run(world, {.mesh = "strategy: fsdp2, " + pipeline("1F1B", ", merge_accumulation: " + merged),
                         .family = family,
                         .data_ranks = 1,
-                        .apart = true});
+                        .rows = test::RunRows::kApart});
+}
+
+/// All rows of a batch in one sequence, which is cut into stages.
+void check_packs(comm::World& world) {
+  for (const auto& family : all_families())
+    check_both(world, {.mesh = "strategy: fsdp2, " + pipeline("1F1B"),
+                       .family = family,
+                       .data_ranks = 1,
+                       .rows = test::RunRows::kPacked});
+}
+
+void check_teachers(comm::World& world) {
+  for (const auto& family : all_families())
+    test::check_teacher(world, {.mesh = "strategy: fsdp2, " + pipeline("1F1B"), .family = family, .data_ranks = 1});
 }
 
 void check_data_parallel(comm::World& world) {
@@ -102,6 +116,8 @@ const std::vector<test::RankCase> kCases = {
     {"experts over the ranks of two stages", check_experts, 4, 4},
     {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
     {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},
+    {"packs with pictures on two stages", check_packs, 2, 2},
+    {"teachers with pictures on two stages", check_teachers, 2, 2},
     {"two stages on data-parallel ranks, of which some have no picture", check_data_parallel, 4, 4},
     {"rows that differ in length run one by one and in one pass", check_lengths, 2, 2},
     {"two stages, and two on each rank", check_schedules, 2, 2},

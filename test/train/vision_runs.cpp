@@ -10,6 +10,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "checkpoint/format/tensor_folder.h"
+#include "data/packed_dataset.h"
 #include "golden_folder.h"
 #include "ops/graph.h"
 #include "pictures/decode.h"
@@ -49,6 +50,38 @@ data::Sample sample_of(const Json& row) {
   return out;
 }
 
+/// Rows in memory.
+class GivenRows final : public data::Dataset {
+ public:
+  GivenRows(std::vector<data::Sample> rows, std::int32_t pad) : rows_(std::move(rows)), pad_(pad) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
+  void read(std::int64_t index, data::Sample& out) const override { out = rows_[static_cast<std::size_t>(index)]; }
+  std::int64_t length(std::int64_t index) const override {
+    return static_cast<std::int64_t>(rows_[static_cast<std::size_t>(index)].input_ids.size());
+  }
+  data::Padding padding() const override { return {.id = pad_}; }
+  std::string summary() const override { return "rows in memory"; }
+
+ private:
+  std::vector<data::Sample> rows_;
+  std::int32_t pad_;
+};
+
+/// All rows in one pack, with padding between them.
+data::Sample packed(std::vector<data::Sample> rows, std::int32_t pad) {
+  config::PackedSequenceConfig packing;
+  packing.packed_sequence_size = 2048;
+  packing.pad_to_multiple_of = 4;
+  Diagnostics problems;
+  const auto packs =
+      data::pack(std::make_shared<GivenRows>(std::move(rows), pad), packing, 1, "packed_sequence", problems);
+  RANK_CHECK(packs != nullptr);
+  RANK_EQUAL(packs->size(), 1);
+  data::Sample out;
+  packs->read(0, out);
+  return out;
+}
+
 }  // namespace
 
 Run frozen(Run run) {
@@ -69,7 +102,7 @@ Run adapted(Run run) {
 std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves) {
   const bool clips = run.sections.find("clip_grad_norm") != std::string::npos;
   return fmt::format(
-      "recipe: FinetuneRecipeForVLM\n"
+      "recipe: {8}\n"
       "model: {{_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
       "pretrained_model_name_or_path: {0}, torch_dtype: float32}}\n"
       "dataset: {{_target_: chat, path_or_dataset_id: {1}/llava/samples.jsonl}}\n"
@@ -79,8 +112,11 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
       "optimizer: {{_target_: adamw, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1}}\n"
       "checkpoint: {{enabled: {3}, checkpoint_dir: {4}}}\n"
       "distributed: {{{5}}}\n{6}{7}",
-      run.model, vision_folder(), run.apart ? 1 : 2 / (run.data_ranks > 0 ? run.data_ranks : ranks), saves,
-      root.native(), run.mesh, run.sections, clips ? "" : "clip_grad_norm: null\n");
+      run.model, vision_folder(),
+      run.rows != RunRows::kTogether ? 1 : 2 / (run.data_ranks > 0 ? run.data_ranks : ranks), saves, root.native(),
+      run.mesh, run.sections, clips ? "" : "clip_grad_norm: null\n",
+      run.sections.find("teacher_model") == std::string::npos ? "FinetuneRecipeForVLM"
+                                                              : "KnowledgeDistillationRecipeForVLM");
 }
 
 std::string own_name(const std::string& name) {
@@ -101,14 +137,15 @@ Session::Session(comm::World& world, const Run& run)
       runtime_(setup_.plan, world, start_.weights),
       trainer_(runtime_, start_.rates) {}
 
-std::vector<data::Batch> Session::batches_of(const Json& rows, std::int32_t pad, bool apart) const {
+std::vector<data::Batch> Session::batches_of(const Json& rows, std::int32_t pad, RunRows how) const {
   const auto own = rows.size() / static_cast<std::size_t>(runtime_.place().dp_size);
   std::vector<data::Sample> samples;
   for (std::size_t i = 0; i < own; ++i)
     samples.push_back(sample_of(rows[static_cast<std::size_t>(runtime_.place().dp) * own + i]));
+  if (how == RunRows::kPacked) samples = {packed(std::move(samples), pad)};
   std::vector<data::Batch> out;
-  const std::size_t together = apart ? 1 : own;
-  for (std::size_t first = 0; first < own; first += together)
+  const std::size_t together = how == RunRows::kTogether ? own : 1;
+  for (std::size_t first = 0; first < samples.size(); first += together)
     out.push_back(data::make_batch(std::span(samples).subspan(first, together), std::vector<std::int64_t>(together, 0),
                                    {.pad_id = pad, .multiple = setup_.plan.batch.multiple}));
   return out;
@@ -162,7 +199,7 @@ void check_run(comm::World& world, const Run& run) {
   for (std::size_t step = 0; step < 10; ++step) {
     const auto& rows = recorded["batches"][recorded["batch_of_step"][step].get<std::size_t>()];
     const auto result =
-        session.trainer().step(static_cast<std::int64_t>(step), session.batches_of(rows, pad, run.apart), false);
+        session.trainer().step(static_cast<std::int64_t>(step), session.batches_of(rows, pad, run.rows), false);
     const auto what = fmt::format("{}, {}, {} on {}, step {}", run.family, run.name, run.mesh, world.size(), step);
     check_near(what + ", loss", result.loss, wanted["losses"][step].get<double>(), kLoss);
     const auto norm = wanted["grad_norms"][step].get<double>();
@@ -171,7 +208,7 @@ void check_run(comm::World& world, const Run& run) {
   double sum = 0, labels = 0;
   for (std::size_t batch = 0; batch < recorded["batches"].size(); ++batch) {
     const auto after =
-        session.trainer().gradients(0, session.batches_of(recorded["batches"][batch], pad, run.apart), false);
+        session.trainer().gradients(0, session.batches_of(recorded["batches"][batch], pad, run.rows), false);
     check_near(fmt::format("{}, {}, batch {} after ten steps", run.family, run.name, batch), after.loss,
                wanted["final_losses"][batch].get<double>(), kLoss);
     sum += after.loss * static_cast<double>(after.label_tokens);
@@ -179,6 +216,27 @@ void check_run(comm::World& world, const Run& run) {
   }
   if (run.family != "llava")  // whose data set has other rows
     check_near(run.family + ", " + run.mesh + ", evaluation", session.evaluated(), sum / labels, kLoss);
+  world.control().barrier()->wait();
+}
+
+void check_teacher(comm::World& world, Run run) {
+  const auto recorded = read_json(run.family + "/reference.json");
+  run.sections += fmt::format(
+      "teacher_model: {{_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
+      "pretrained_model_name_or_path: {}, torch_dtype: float32}}\nkd_ratio: 0.5\n",
+      run.model);
+  Session session(world, run);
+  const auto step = [&](std::int64_t number) {
+    const auto& rows = recorded["batches"][recorded["batch_of_step"][number].get<std::size_t>()];
+    return session.trainer().step(number, session.batches_of(rows, recorded.value("pad_id", 397), run.rows), false);
+  };
+  const auto first = step(0);
+  check_near(run.family + ", loss without the teacher", *first.ce_loss,
+             recorded["train"][run.name]["losses"][0].get<double>(), kLoss);
+  check_near(run.family + ", divergence from itself", *first.kd_loss, 0, 1e-6);
+  const auto second = step(1);
+  if (!(*second.kd_loss > 1e-4))
+    rank_check_failed(__FILE__, __LINE__, fmt::format("{}: the divergence is {}", run.family, *second.kd_loss));
   world.control().barrier()->wait();
 }
 

@@ -30,6 +30,9 @@ Json read_json(const std::string& name);
 constexpr double kLoss = 1e-4, kNorm = 2e-4;
 void check_near(const std::string& what, double ours, double theirs, double tolerance);
 
+/// How the rows of a recorded batch are run.
+enum class RunRows { kTogether, kApart, kPacked };  ///< kApart: each is an accumulation step, with its own length
+
 struct Run {
   std::string name = "adamw";  ///< of the recorded run
   std::string sections = "";
@@ -37,7 +40,7 @@ struct Run {
   std::string family = "llava";
   std::string model = vision_folder() + "/" + family;
   int data_ranks = 0;  ///< that have different rows; 0: all
-  bool apart = false;  ///< each row is an accumulation step, with its own length
+  RunRows rows = RunRows::kTogether;
 };
 /// With the tower frozen.
 Run frozen(Run run);
@@ -56,8 +59,8 @@ class Session {
   Session(comm::World& world, const Run& run);
   train::Runtime& runtime() { return runtime_; }
   train::Trainer& trainer() { return trainer_; }
-  /// This rank's rows of a recorded batch, by accumulation steps; `apart` as Run::apart.
-  std::vector<data::Batch> batches_of(const Json& rows, std::int32_t pad = 397, bool apart = false) const;
+  /// This rank's rows of a recorded batch, by accumulation steps.
+  std::vector<data::Batch> batches_of(const Json& rows, std::int32_t pad = 397, RunRows how = RunRows::kTogether) const;
   /// The data set's rows of a step.
   data::Batch rows(std::int64_t step);
   /// The loss of the data set's rows.
@@ -76,5 +79,7 @@ class Session {
 
 /// Ten steps, and each batch's loss after them, against the recorded run.
 void check_run(comm::World& world, const Run& run);
+/// Two steps of a student that begins as its teacher: first they agree, pictures included, then they do not.
+void check_teacher(comm::World& world, Run run);
 
 }  // namespace automodel::test
