@@ -4,10 +4,11 @@
   nemo_recipes.py REPOSITORY [--automodel FILE] [--kinds llm_finetune ...] [--only WORD] [--plan-only] [--ranks 1 2] [--json FILE] [--keep FOLDER]
 
 REPOSITORY is a clone of NVIDIA-NeMo/Automodel; recipes are the YAML files of examples/llm_{benchmark,finetune,pretrain},
-or of the folders that --kinds names (those with pictures: vlm_{benchmark,finetune,kd}, with --plan-only).
+or of the folders that --kinds names (those with pictures: vlm_{benchmark,finetune,kd}).
 Each is read and planned as it stands. Then it is trained for two steps on one rank and on two, with what a laptop lacks
 replaced by overrides of the command line and nothing else:
-  model      a tiny one of its own family, with random weights (configs: test/golden), that a run of its own has saved
+  model      a tiny one of its own family, with random weights (configs: test/golden), that a run of its own has saved;
+             for pictures the recorded one of test/golden/vlm, with its tokenizer and processor
   tokenizer  one of the class that the family has (test/golden/datasets/tokenizers)
   data       rows of the same form, in a Hugging Face cache made here
   mesh       one rank, and two along the first of pp, ep, tp, cp that the recipe divides, else dp
@@ -41,6 +42,9 @@ VOCAB = 2048  # at least that of every tokenizer used here
 TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "gpt2", "granite": "gpt2", "nemotron_h": "qwen2",
               "mistral": "llama2", "mixtral": "llama2", "gemma": "llama2", "gemma2": "llama2", "gemma3_text": "llama2",
               "phi3": "llama2", "baichuan": "llama2", "ernie4_5": "llama2", "ernie4_5_moe": "llama2"}
+PICTURES = (("qwen2.5-vl", "qwen2_5_vl"), (r"qwen3-vl-\d+b-a", "qwen3_vl_moe"), ("qwen3-vl", "qwen3_vl"),  # by the published name
+            (r"qwen3\.\d-\d+b-a", "qwen3_5_moe"), (r"qwen3\.\d", "qwen3_5"), ("gemma-3-", "gemma3"),
+            ("ministral-3|mistral-medium", "mistral3"))
 
 
 def recipes_of(repository, kinds):
@@ -143,6 +147,36 @@ def make_cache(home):
         write_rows(folder / "snapshots" / commit / "validation.jsonl", map(row, range(count, count + 8)))
 
 
+def make_pictures(home):
+    """The data sets with pictures, a few recorded rows each."""
+    shutil.copytree(GOLDEN / "vlm/nemo/hf_home", home, dirs_exist_ok=True)
+    for train in home.glob("hub/datasets--Shopify*/snapshots/*/data/train-*.parquet"):
+        shutil.copy(train, train.with_name(train.name.replace("train", "test")))  # which was not recorded
+
+
+def deeper(source, folder, layers):
+    """A copy of a model with more layers in its decoder: the first ones again."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    old = config["text_config"]["num_hidden_layers"]
+    with_layers(config["text_config"], layers)
+    (folder / "config.json").write_text(json.dumps(config))
+    data = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, values = json.loads(data[8:8 + size]), data[8 + size:]
+    for name, tensor in list(header.items()):
+        number = re.search(r"(?<!visual)\.layers\.(\d+)\.", name)
+        for layer in range(old, layers) if number and "vision_tower" not in name else ():
+            if layer % old != int(number[1]):
+                continue
+            begin, end = tensor["data_offsets"]
+            header[f"{name[:number.start()]}.layers.{layer}.{name[number.end():]}"] = {
+                **tensor, "data_offsets": [len(values), len(values) + end - begin]}
+            values += values[begin:end]
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + values)
+
+
 def make_local(folder):
     """Files that recipes refer to by path, relative to the working directory, which users are expected to prepare."""
     for split in ("train", "validation"):
@@ -196,6 +230,17 @@ class Models:
 
     def __init__(self, program, folder):
         self.program, self.folder, self.made = program, folder, {}
+
+    def with_pictures(self, recipe):
+        section = recipe.get("model") or {}
+        name = section.get("pretrained_model_name_or_path") or (section.get("config") or {}).get("pretrained_model_name_or_path", "")
+        family = next((family for pattern, family in PICTURES if re.search(pattern, name.lower())), None)
+        if family is None:
+            return None, f"no tiny model with pictures for {name}"
+        if family not in self.made:
+            self.made[family] = self.folder / family
+            deeper(GOLDEN / "vlm" / family, self.made[family], 4)
+        return self.made[family], None
 
     def get(self, family):
         if family not in self.made:
@@ -285,6 +330,10 @@ def overrides(recipe, ranks, model, local, work):
     out = ["device=cpu", *mesh_overrides(recipe, ranks)]
     if section.get("pretrained_model_name_or_path"):
         out.append(f"model.pretrained_model_name_or_path={model}")
+    if (recipe.get("teacher_model") or {}).get("pretrained_model_name_or_path"):
+        out.append(f"teacher_model.pretrained_model_name_or_path={model}")
+    if (recipe.get("processor") or {}).get("pretrained_model_name_or_path"):
+        out.append(f"processor.pretrained_model_name_or_path={model}")
     if config:
         out.append(f"model.config={model}")
     out += [f"model.{key}={size}" for key, size in (("n_layer", 2), ("n_embd", 64), ("n_head", 4)) if key in section]
@@ -293,10 +342,16 @@ def overrides(recipe, ranks, model, local, work):
             "checkpoint.enabled=false", f"checkpoint.checkpoint_dir={work}"]
     if recipe.get("validation_dataset"):
         out.append("step_scheduler.val_every_steps=2")
-    if (recipe.get("packed_sequence") or {}).get("packed_sequence_size"):
+    packing = recipe.get("packed_sequence") or {}
+    if packing.get("packed_sequence_size"):
         out.append("packed_sequence.packed_sequence_size=512")
+    if packing.get("pack_size"):  # of pictures, which have many tokens in tiny patches
+        out += ["packed_sequence.pack_size=8192", "packed_sequence.max_length=null"]
     if isinstance((recipe.get("dataloader") or {}).get("batch_size"), int):
         out.append("dataloader.batch_size=2")
+    for key in ("dataloader", "validation_dataloader"):
+        if (recipe.get(key) or {}).get("drop_last"):
+            out.append(f"{key}.drop_last=false")  # of a few rows
     scheduler = recipe.get("lr_scheduler") or {}
     for key, value in (("lr_warmup_steps", 1), ("lr_decay_steps", 2), ("wsd_decay_steps", 1)):
         if isinstance(scheduler.get(key), int) and scheduler[key] > value:
@@ -335,14 +390,20 @@ class Bench:
         if self.options.plan_only:
             return out
         recipe = yaml.safe_load(path.read_text())
-        named = re.search(r"^model +\S+ \(([\w-]+)\)",
-                          self.program.run("plan", path, "--no-files", "device=cpu", *mesh_overrides(recipe, 1), *BATCH).stdout, re.MULTILINE)
-        model, problem = self.models.get(named[1]) if named else (None, "no sizes of this model")
+        if "vlm_" in str(path):
+            model, problem = self.models.with_pictures(recipe)
+        else:
+            model, problem = self.tiny_model(path, recipe)
         for ranks in self.options.ranks:
             out[f"trained_{ranks}"], why = (False, problem) if model is None else self.train(path, recipe, ranks, model)
             if why:
                 out.setdefault("why_trained", {})[str(ranks)] = why
         return out
+
+    def tiny_model(self, path, recipe):
+        named = re.search(r"^model +\S+ \(([\w-]+)\)",
+                          self.program.run("plan", path, "--no-files", "device=cpu", *mesh_overrides(recipe, 1), *BATCH).stdout, re.MULTILINE)
+        return self.models.get(named[1]) if named else (None, "no sizes of this model")
 
     def train(self, path, recipe, ranks, model):
         work = self.folder / "run"
@@ -387,6 +448,7 @@ def main():
         folder = (options.keep or pathlib.Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         make_cache(folder / "home")
+        make_pictures(folder / "home")
         make_local(folder / "local")
         bench = Bench(Program(options.automodel, repository, folder / "home"), folder, options)
         rows = []

@@ -126,9 +126,10 @@ class Choosing {
     return std::nullopt;
   }
 
-  /// A linear layer of a vision tower, as NeMo AutoModel matches it too; not its table of positions.
+  /// A linear layer of a vision tower, as NeMo AutoModel matches it too; not its table of positions, nor Gemma 3's
+  /// mm_input_projection_weight, which is no module.
   static bool is_tower_linear(const arch::Parameter& parameter) {
-    return parameter.role == arch::Role::kTower && parameter.shape.rank() == 2 &&
+    return parameter.role == arch::Role::kTower && parameter.shape.rank() == 2 && parameter.fqn.ends_with(".weight") &&
            !parameter.fqn.ends_with("pos_embed.weight") && !parameter.fqn.ends_with("position_embedding.weight");
   }
   std::optional<AdapterPlan> refuse_tower(const std::string& module) {
