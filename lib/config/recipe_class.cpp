@@ -45,30 +45,37 @@ std::string_view other_purpose(std::string_view recipe_class) {
 
 namespace {
 
-/// `model._target_` names a class for another purpose, whatever the recipe's class.
-bool refuse_other_model(const Node& root, Diagnostics& problems) {
-  const auto* model = root.kind == Node::Kind::kMap ? root.find("model") : nullptr;
-  const auto* target =
-      model != nullptr && model->value.kind == Node::Kind::kMap ? model->value.find("_target_") : nullptr;
-  if (target == nullptr || target->value.kind != Node::Kind::kScalar) return false;
-  constexpr std::array kModels = {Purpose{"WithDrafter", "draft models for speculative decoding"},
-                                  Purpose{"BiEncoder", "encoders for retrieval"},
-                                  Purpose{"CrossEncoder", "encoders for retrieval"}};
-  const auto& text = target->value.text;
-  const auto found =
-      std::ranges::find_if(kModels, [&](const Purpose& each) { return text.find(each.word) != std::string::npos; });
-  if (found == kModels.end()) return false;
-  problems.add("other-recipe", "model._target_")
-      .says("'{}' is for {}; {}", text, found->what, kSupported)
-      .hint("this program cannot run it, also under another model class; NeMo AutoModel does")
-      .at(target->value.where);
-  return true;
+/// `model._target_` or `loss_fn._target_` names a class for another purpose, whatever the recipe's class.
+bool refuse_other_part(const Node& root, Diagnostics& problems) {
+  struct Part {
+    std::string_view section;
+    Purpose purpose;
+  };
+  constexpr std::array kParts = {Part{"model", {"WithDrafter", "draft models for speculative decoding"}},
+                                 Part{"model", {"BiEncoder", "encoders for retrieval"}},
+                                 Part{"model", {"CrossEncoder", "encoders for retrieval"}},
+                                 Part{"loss_fn", {"NemotronParse", "Nemotron-Parse, an encoder-decoder of documents"}}};
+  if (root.kind != Node::Kind::kMap) return false;
+  for (const auto& [section, purpose] : kParts) {
+    const auto* part = root.find(section);
+    const auto* target =
+        part != nullptr && part->value.kind == Node::Kind::kMap ? part->value.find("_target_") : nullptr;
+    if (target == nullptr || target->value.kind != Node::Kind::kScalar) continue;
+    const auto& text = target->value.text;
+    if (text.find(purpose.word) == std::string::npos) continue;
+    problems.add("other-recipe", fmt::format("{}._target_", section))
+        .says("'{}' is for {}; {}", text, purpose.what, kSupported)
+        .hint("this program cannot run it; NeMo AutoModel does")
+        .at(target->value.where);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 bool refuse_other_recipe(const Node& root, Diagnostics& problems) {
-  if (refuse_other_model(root, problems)) return true;
+  if (refuse_other_part(root, problems)) return true;
   // NeMo AutoModel's recipes of diffusion models name no class.
   if (const auto* flow = root.kind == Node::Kind::kMap ? root.find("flow_matching") : nullptr; flow != nullptr) {
     problems.add("other-recipe", "flow_matching")

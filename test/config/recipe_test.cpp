@@ -465,6 +465,13 @@ TEST_CASE("recipes of unsupported classes are refused with a single error that s
   REQUIRE(other.problems.size() == 1);
   CHECK(other.problems[0].id == "other-recipe");
   CHECK(other.problems[0].key == "model._target_");
+  const auto loss = read(kModel +
+                         "loss_fn: {_target_: "
+                         "nemo_automodel.components.models.nemotron_parse.nemotron_parse_loss.NemotronParseLoss}\n");
+  REQUIRE(loss.problems.size() == 1);
+  CHECK(loss.problems[0].id == "other-recipe");
+  CHECK(loss.problems[0].key == "loss_fn._target_");
+  CHECK(loss.problems[0].message.find("encoder-decoder of documents") != std::string::npos);
   for (const std::string name :
        {"TrainFinetuneRecipeForNextTokenPrediction", "BenchmarkingRecipeForNextTokenPrediction", "null",
         "FinetuneRecipeForVLM", "{_target_: nemo_automodel.recipes.vlm.finetune.FinetuneRecipeForVLM}",
