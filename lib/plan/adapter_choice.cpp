@@ -23,8 +23,8 @@ std::string last_part(std::string_view module) {
 class Choosing {
  public:
   Choosing(const config::PeftConfig& section, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
-           int expert_tensor, Located& report)
-      : section_(section), model_(model), expert_tensor_(expert_tensor), report_(report) {
+           int expert_tensor, bool training, Located& report)
+      : section_(section), model_(model), expert_tensor_(expert_tensor), training_(training), report_(report) {
     out_.spec.base = base;
   }
 
@@ -33,7 +33,7 @@ class Choosing {
     auto parameters = arch::parameters(model_.layout);
     for (const auto& parameter : parameters) {
       if (is_tower_linear(parameter)) {
-        if (is_target(std::string(parameter.module()))) return refuse_tower(std::string(parameter.module()));
+        if (is_target(std::string(parameter.module()))) leave_out_tower(std::string(parameter.module()));
         continue;
       }
       const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
@@ -43,9 +43,10 @@ class Choosing {
       if (expert) {
         module = experts_of(parameter);
         if (!are_targets(module)) continue;
-        if (parameter.expert < 0) return refuse_experts(module, "they are stored as one tensor");
-        if (section_.use_dora()) return refuse_experts(module, "DoRA does not support them (use_dora)");
-        if (expert_tensor_ > 1) return refuse_experts(module, "they are split by width (expert_tensor_parallel_size)");
+        if (const auto why = against_experts(parameter); !why.empty()) {
+          leave_out_experts(module, why);
+          continue;
+        }
       } else if (!is_target(module)) {
         continue;
       }
@@ -57,11 +58,14 @@ class Choosing {
       out_.spec.weights.push_back(parameter.fqn);
       out_.spec.transposed = out_.spec.transposed || parameter.transposed;
     }
+    if (left_out_ && training_) return std::nullopt;
     if (out_.spec.weights.empty()) {
-      if (arch::find_family(model_.spec.model_type) != nullptr) return refuse_nothing();
-      report_.warn("no-effect", key_)
-          .says("adapters are not counted: the module names of this model_type are unknown")
-          .hint("the model is planned by its sizes; the adapters' share is small");
+      const bool named = arch::find_family(model_.spec.model_type) != nullptr;
+      if (named && !left_out_) return refuse_nothing();
+      if (!named)
+        report_.warn("no-effect", key_)
+            .says("adapters are not counted: the module names of this model_type are unknown")
+            .hint("the model is planned by its sizes; the adapters' share is small");
       fill(std::move(parameters));
       return std::move(out_);
     }
@@ -119,11 +123,14 @@ class Choosing {
     return !excluding_ && !section_.match_all_linear() && is_target(experts);
   }
 
-  std::optional<AdapterPlan> refuse_experts(const std::string& module, const std::string& why) {
-    report_.refuse("adapter-target", key_)
-        .says("the experts of '{}' cannot have adapters: {}", module, why)
-        .hint("name modules outside the experts: target_modules: ['*self_attn*_proj']");
-    return std::nullopt;
+  std::string against_experts(const arch::Parameter& weight) const {
+    if (weight.expert < 0) return "they are stored as one tensor";
+    if (section_.use_dora()) return "DoRA does not support them (use_dora)";
+    return expert_tensor_ > 1 ? "they are split by width (expert_tensor_parallel_size)" : "";
+  }
+  void leave_out_experts(const std::string& module, const std::string& why) {
+    leave_out(fmt::format("the experts of '{}' cannot have adapters: {}", module, why),
+              "name modules outside the experts: target_modules: ['*self_attn*_proj']");
   }
 
   /// A linear layer of a vision tower, as NeMo AutoModel matches it too; not its table of positions, nor Gemma 3's
@@ -132,12 +139,15 @@ class Choosing {
     return parameter.role == arch::Role::kTower && parameter.shape.rank() == 2 && parameter.fqn.ends_with(".weight") &&
            !parameter.fqn.ends_with("pos_embed.weight") && !parameter.fqn.ends_with("position_embedding.weight");
   }
-  std::optional<AdapterPlan> refuse_tower(const std::string& module) {
-    report_.refuse("adapter-target", key_)
-        .says("'{}' is part of the vision tower, which has no adapters", module)
-        .hint(excluding_ ? "exclude_modules: ['*visual*', '*vision_tower*', '*multi_modal_projector*', '*lm_head*']"
+  void leave_out_tower(const std::string& module) {
+    leave_out(fmt::format("'{}' is part of the vision tower, which has no adapters", module),
+              excluding_ ? "exclude_modules: ['*visual*', '*vision_tower*', '*multi_modal_projector*', '*lm_head*']"
                          : "target_modules: ['*language_model*_proj']");
-    return std::nullopt;
+  }
+  /// A match that cannot have an adapter is not counted in a plan, and refused for training. The first is reported.
+  void leave_out(const std::string& what, const std::string& hint) {
+    if (!std::exchange(left_out_, true))
+      report_.plan_only(training_, what, Diagnostic{"adapter-target"}.says("{}", what).hint(hint).of(key_));
   }
 
   std::optional<AdapterPlan> refuse_tied(const std::string& module) {
@@ -226,10 +236,12 @@ class Choosing {
   const config::PeftConfig& section_;
   const ModelChoice& model_;
   int expert_tensor_;  ///< ranks that hold parts of the same experts
+  bool training_;
   Located& report_;
   AdapterPlan out_ = {};
   std::string key_ = {};
   bool excluding_ = false;
+  bool left_out_ = false;  ///< a match that cannot have an adapter
   std::vector<std::string> patterns_ = {};
   std::vector<std::string> linear_ = {};  ///< every module that could be selected
   std::set<std::string> parts_ = {};
@@ -244,10 +256,11 @@ double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter) 
 }
 
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
-                                           const std::optional<arch::QuantizedBase>& base, Located& report) {
+                                           const std::optional<arch::QuantizedBase>& base, bool training,
+                                           Located& report) {
   if (!recipe.recipe.peft()) return std::nullopt;
   auto out = Choosing(*recipe.recipe.peft(), model, base,
-                      recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), report)
+                      recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), training, report)
                  .run();
   const auto& section = *recipe.recipe.model();
   const bool stored =

@@ -426,7 +426,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     }
     const auto& few_bits = plan.execution.precision.quantization;
     if (model)
-      plan.adapters = choose_adapters(loaded, *model, few_bits ? std::optional(few_bits->base) : std::nullopt, report);
+      plan.adapters = choose_adapters(loaded, *model, few_bits ? std::optional(few_bits->base) : std::nullopt,
+                                      request.training, report);
     if (model) plan.frozen = choose_frozen(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);

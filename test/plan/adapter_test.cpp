@@ -52,8 +52,8 @@ std::vector<std::string> modules_of(const std::string& peft, const std::string& 
 }
 
 /// "id key: message" of the first problem.
-std::string refusal(const std::string& peft, const std::string& model = kLlama) {
-  const auto result = result_of(recipe(peft, model));
+std::string refusal(const std::string& peft, const std::string& model = kLlama, bool training = false) {
+  const auto result = result_of(recipe(peft, model), training);
   if (result.problems.empty()) return "none";
   const auto& problem = result.problems.front();
   return std::string(problem.id) + " " + problem.key + ": " + problem.message;
@@ -112,9 +112,18 @@ TEST_CASE("a peft section that cannot be applied is refused with the reason", "[
       "model_type: granitemoe, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 4, "
       "num_key_value_heads: 2, vocab_size: 1000, num_local_experts: 4, num_experts_per_tok: 2, "
       "tie_word_embeddings: false";
-  CHECK(refusal("target_modules: '*input_linear'", fused) ==
-        "adapter-target peft.target_modules: the experts of 'model.layers.0.block_sparse_moe.input_linear' cannot have "
-        "adapters: they are stored as one tensor");
+  const std::string why =
+      "the experts of 'model.layers.0.block_sparse_moe.input_linear' cannot have adapters: they are stored as one "
+      "tensor";
+  CHECK(refusal("target_modules: '*input_linear'", fused, true) == "adapter-target peft.target_modules: " + why);
+  // A plan goes without them.
+  for (const auto& [targets, left] : {std::pair("'*input_linear'", false), std::pair("'*'", true)}) {
+    const auto plan = planned(recipe(fmt::format("target_modules: {}", targets), fused));
+    REQUIRE(plan.unsupported.size() == 1);
+    CHECK(plan.unsupported[0].reason == why);
+    REQUIRE(plan.adapters);
+    CHECK((plan.adapters->elements > 0) == left);
+  }
   CHECK(refusal("target_modules: lm_head", kLlama + ", tie_word_embeddings: true") ==
         "adapter-target peft.target_modules: 'lm_head' shares its weight with the embedding");
   CHECK(refusal("target_modules: '*[q'").starts_with("bad-value peft.target_modules: '*[q' cannot be read"));
@@ -166,7 +175,7 @@ TEST_CASE("DoRA trains one magnitude per output feature of an adapted module", "
     }
   CHECK(magnitudes > 0);
   CHECK(with.adapters->elements == plain.adapters->elements + magnitudes);
-  const auto experts = result_of(recipe("target_modules: '*mlp.experts', use_dora: true", kExperts), false);
+  const auto experts = result_of(recipe("target_modules: '*mlp.experts', use_dora: true", kExperts), true);
   REQUIRE(experts.problems.size() == 1);
   CHECK(experts.problems.front().id == "adapter-target");
 }
