@@ -56,6 +56,9 @@ fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
   return is_there(snapshot / "config.json") ? snapshot : fs::path();
 }
 
+/// A key of the decoder that NeMo AutoModel's classes of models with pictures take as an argument, beside text_config.
+constexpr std::string_view kExtraLayers = "num_nextn_predict_layers";
+
 /// `text` with the top-level keys of `overrides` and those of its text_config applied; text that is not a JSON object
 /// is returned unchanged. Like transformers, text_config sets keys of the decoder where they are.
 std::string with_overrides(const std::string& text, const config::Value& overrides) {
@@ -64,6 +67,12 @@ std::string with_overrides(const std::string& text, const config::Value& overrid
   auto value = config::to_value(config::parse_yaml(text, "config.json", ignored));  // JSON is YAML
   if (!ignored.empty() || value.map() == nullptr) return text;
   for (const auto& [key, item] : *overrides.map()) {
+    if (key == kExtraLayers && arch::nests_text(text)) {
+      auto decoder = *value.find("text_config");
+      decoder.set(key, item);
+      value.set("text_config", decoder);
+      continue;
+    }
     const auto* part = value.find(key);
     if (key != "text_config" || item.map() == nullptr) {
       value.set(key, item);
@@ -85,8 +94,8 @@ std::string with_overrides(const std::string& text, const config::Value& overrid
 void check_places(const std::string& text, const config::Value& overrides, const std::string& section,
                   const std::string& name, Located& report) {
   if (overrides.map() == nullptr) return;
-  constexpr std::array<std::string_view, 5> kOfWhole = {"architectures", "model_type", "tie_word_embeddings",
-                                                        "torch_dtype", "dtype"};
+  constexpr std::array<std::string_view, 6> kOfWhole = {"architectures", "model_type", "tie_word_embeddings",
+                                                        "torch_dtype",   "dtype",      kExtraLayers};
   const bool nested = arch::nests_text(text);
   Diagnostics ignored;
   const auto file = config::to_value(config::parse_yaml(text, "", ignored));

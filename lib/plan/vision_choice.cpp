@@ -2,6 +2,8 @@
 
 #include <array>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <variant>
 
 #include <fmt/format.h>
@@ -119,17 +121,21 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
         .hint("a folder with preprocessor_config.json; processor.pretrained_model_name_or_path names another one");
   };
   const bool there = !folder.empty() && pictures::has_processor(folder);
-  if (!there && (training || name))
+  // Where the model is known by its name alone, so is its processor.
+  if (!there && (training || (name && !model.folder.empty())))
     return refuse(folder.empty() ? "there is no such folder" : "it is not there", "missing-file");
   const auto& vision = *model.spec.vision;
   if (there) {
     std::string why;
     model.processor = pictures::read_processor(folder, why);
     if (!model.processor) return refuse(why);
-  } else if (vision.any_size()) {  // a plan of sizes alone: the processor's defaults
+  } else if (vision.any_size()) {  // a plan of sizes alone: what is published with such towers
     auto& patches = model.processor.emplace().patches;
     patches = {.patch = vision.patch, .merge = vision.merge, .frames = vision.frames};
-    if (vision.kind == arch::TowerKind::kPixtral) patches->longest_edge = vision.image;
+    using enum arch::TowerKind;
+    if (vision.kind == kPixtral) patches->longest_edge = vision.image;
+    if (vision.kind == kQwen25) std::tie(patches->least, patches->most) = std::pair(56 * 56, 16384 * 28 * 28);
+    if (vision.kind == kQwen3) std::tie(patches->least, patches->most) = std::pair(64 * 32 * 32, 16384 * 32 * 32);
   } else {
     return;
   }
@@ -161,8 +167,9 @@ void check_vision(const config::LoadedRecipe& recipe, const ModelChoice* model, 
   const bool asked = recipe.recipe.model() && config::takes_pictures(recipe.recipe.model()->target());
   if (model == nullptr && (training || !asked)) return;
   if (model != nullptr && !model->spec.vision) {
+    if (!model->spec.nested_in.empty()) return;  // it has a tower, and is planned only
     warn_of_idle(recipe.recipe, report);
-    if (asked && model->spec.nested_in.empty())
+    if (asked)
       report.plan_only(training, "the class takes pictures, but its configuration has no vision tower",
                        Diagnostic{"unsupported-model"}
                            .says("the class takes pictures, but '{}' has no vision tower", model->name)

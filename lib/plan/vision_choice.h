@@ -15,7 +15,8 @@ namespace automodel::plan {
 std::filesystem::path processor_folder(const config::LoadedRecipe& recipe, const ModelChoice& model);
 
 /// Reads the processor's settings: from the folder that the recipe's `processor` section names, else from the model's.
-/// Problems: missing-file (without `training` only of a folder that is named), unsupported-model.
+/// Problems: missing-file (without `training` only of a folder that is named beside a model that is here),
+/// unsupported-model.
 void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Located& report, bool training);
 
 /// How its pictures stand in rows; empty for a model without a tower.

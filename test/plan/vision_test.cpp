@@ -460,6 +460,18 @@ TEST_CASE("the processor's settings are found, fit the tower, or are refused", "
   CHECK(other(R"({"image_processor_type": "PixtralImageProcessor"})") == key);
   CHECK(problems_of(recipe("processor: {pretrained_model_name_or_path: nowhere}\n")).first ==
         "missing-file processor.pretrained_model_name_or_path");
+  // Of a model that is known by its name, the processor is too.
+  const auto known = [](const std::string& pixels) {
+    const auto by_name = test::planned(
+        "model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
+        "pretrained_model_name_or_path: Qwen/Qwen3-VL-4B-Instruct}\n"
+        "processor: {pretrained_model_name_or_path: Qwen/Qwen3-VL-4B-Instruct" +
+        pixels + "}\ndataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n");
+    REQUIRE(by_name.model->processor);
+    return by_name.model->processor->patches->most_tokens();
+  };
+  CHECK(known("") == 16384);
+  CHECK(known(", max_pixels: 131072") == 131072 / (32 * 32));
 }
 
 TEST_CASE("the tower is frozen as NeMo AutoModel freezes it, and the decoder if asked", "[plan][vision]") {
