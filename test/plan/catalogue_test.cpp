@@ -159,6 +159,14 @@ TEST_CASE("catalogue models without an exact published total have about the publ
            About{"stepfun-ai/Step-3.5-Flash", 196, false},
            About{"mistralai/Mistral-Small-4-119B-2603", 119, true},
            About{"baichuan-inc/Baichuan2-7B-Chat", 7.5, true},
+           // Without their towers.
+           About{"CohereLabs/North-Micro-Vision-Instruct", 2, false},
+           About{"MiniMaxAI/MiniMax-M3", 428, false},
+           About{"moonshotai/Kimi-VL-A3B-Instruct", 16, false},
+           About{"moonshotai/Kimi-K2.5", 1000, false},
+           About{"stepfun-ai/Step-3.7-Flash", 198, false},
+           About{"thinkingmachines/Inkling", 975, false},
+           About{"Qwen/Qwen3-Omni-30B-A3B-Instruct", 30, false},
        }) {
     CAPTURE(name);
     const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
