@@ -33,6 +33,12 @@ constexpr std::array kNames = {
     Names{"qwen3_vl_moe", kVisual, ""},
     Names{"qwen3_5", kVisual, ""},
     Names{"qwen3_5_moe", kVisual, ""},
+    Names{"qwen3_omni_moe", kVisual, ""},
+    Names{"cohere_compass", kVisual, ""},
+    Names{"kimi_vl", kTower, kProjector},
+    Names{"kimi_k25", kTower, kProjector},
+    Names{"minimax_m3_vl", kTower, kProjector},
+    Names{"muse_glimmer", kTower, kProjector},
 };
 
 struct DecoderName {
@@ -170,12 +176,68 @@ Tower qwen2_vit(const Json& section, std::string_view fqn, std::int64_t text_hid
   return out;
 }
 
+/// Qwen3-VL's, in models that are only planned: learned positions, and mergers behind some layers (DeepStack).
+Tower qwen3_vit(const Json& section, std::string_view fqn, std::int64_t text_hidden) {
+  auto out = named(fqn, kQwen);
+  Sizes size(section);
+  const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
+             merge = size("spatial_merge_size"), frames = size("temporal_patch_size"),
+             positions = size("num_position_embeddings");
+  out.hidden = h;
+  out.layers = static_cast<int>(size("depth"));
+  const auto deep = section.find("deepstack_visual_indexes");
+  const auto more = deep != section.end() && deep->is_array() ? static_cast<std::int64_t>(deep->size()) : 0;
+  const auto wide = merge * merge * h;
+  Encoder e;
+  e.patch_weights = size("in_channels", 3) * frames * patch * patch * h;
+  e.layer_weights = 4 * h * h + 2 * h * f;
+  e.layer_rest = 4 * h + f + h + 4 * h;
+  e.after = (1 + more) * (wide * wide + wide * text_hidden);
+  e.rest = h + positions * h + 2 * h + more * 2 * wide + (1 + more) * (wide + text_hidden);
+  measure(out, e, size);
+  return out;
+}
+
+/// Of models that are only planned: LayerNorms, an ungated MLP, biases everywhere; pictures of any size.
+struct PlainVit {
+  std::string_view model_type;
+  std::string_view what;
+  bool patch_bias;
+  bool positions;  ///< a table of pos_emb_height x pos_emb_width
+  int norms;       ///< outside the layers
+};
+constexpr std::array kPlainVits = {
+    PlainVit{"kimi_vl", "MoonViT", true, true, 1},
+    PlainVit{"kimi_k25", "MoonViT", true, true, 1},
+    PlainVit{"minimax_m3_vl", "ViT", false, false, 1},
+    PlainVit{"muse_glimmer", "ViT", false, true, 2},
+};
+Tower plain_vit(const Json& section, std::string_view fqn, const PlainVit& form) {
+  auto out = named(fqn, form.what);
+  Sizes size(section);
+  const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
+             frames = size("temporal_patch_size", size("patch_temporal", 1));
+  out.hidden = h;
+  out.layers = static_cast<int>(size("num_hidden_layers"));
+  Encoder e;
+  e.patch_weights = size("num_channels", 3) * frames * patch * patch * h;
+  e.layer_weights = 4 * h * h + 2 * h * f;
+  e.layer_rest = 4 * h + f + h + 4 * h;
+  e.rest = (form.patch_bias ? h : 0) + (form.positions ? size("pos_emb_height") * size("pos_emb_width") * h : 0) +
+           form.norms * 2 * h;
+  measure(out, e, size);
+  return out;
+}
+
 Tower vision_of(const Json& section, const std::string& model_type, std::string_view fqn, std::int64_t text_hidden) {
   const auto kind = text(section, "model_type");
   if (kind == "clip_vision_model" || kind == "siglip_vision_model")
     return two_product_vit(section, fqn, kind == "clip_vision_model");
   if (kind == "pixtral") return pixtral(section, fqn);
   if (model_type == "qwen2_vl") return qwen2_vit(section, fqn, text_hidden);
+  if (model_type == "qwen3_omni_moe" || model_type == "cohere_compass") return qwen3_vit(section, fqn, text_hidden);
+  for (const auto& form : kPlainVits)
+    if (form.model_type == model_type) return plain_vit(section, fqn, form);
   return named(fqn, fqn == kVisual ? kQwen : "vision");
 }
 
@@ -204,6 +266,16 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
     tokens /= merge * merge;
     weights = merge * merge * from * from + from * text + text * text;
     rest = from + (size.flag("multimodal_projector_bias", false) ? 2 * text : 0);
+  } else if (model_type == "kimi_vl" || model_type == "kimi_k25") {  // behind a norm; 2 x 2 patches become one row
+    weights = 16 * from * from + 4 * from * text;
+    rest = 2 * from + 4 * from + text;
+  } else if (model_type == "minimax_m3_vl") {  // two MLPs, of patches and of 2 x 2 rows of them
+    const auto wide = size("projector_hidden_size");
+    weights = from * wide + wide * text + 4 * text * wide + wide * text;
+    rest = 2 * wide + 2 * text;
+  } else if (model_type == "muse_glimmer") {  // 2 x 2 patches become one row
+    const auto wide = size("projector_hidden_size");
+    weights = 4 * from * wide + wide * wide + wide * text;
   } else {
     return out;
   }

@@ -11,8 +11,9 @@
 namespace automodel::arch {
 
 struct Tower {
-  std::string fqn = {};   ///< as in transformers; empty if the model's names are unknown
-  std::string what = {};  ///< display name: "CLIP", "SigLIP", "Pixtral", "Qwen ViT", "projector", "vision", "audio"
+  std::string fqn = {};  ///< as in transformers; empty if the model's names are unknown
+  std::string what =
+      {};  ///< display name: "CLIP", "SigLIP", "Pixtral", "Qwen ViT", "MoonViT", "ViT", "projector", "vision", "audio"
   std::optional<std::int64_t> parameters = {};  ///< unset: unknown architecture, or the config omits sizes
   int layers = 0;
   std::int64_t hidden = 0;
@@ -32,7 +33,8 @@ struct Tower {
 /// The modules that a multimodal config.json describes besides its decoder, encoders first. Empty for a language model,
 /// and for text that is not a JSON object. `text_hidden`: the decoder's width. Sizes follow transformers'
 /// CLIPVisionModel, SiglipVisionModel, PixtralVisionModel, Qwen2VL's VisionTransformer, and the projectors of LLaVA,
-/// LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3. Sizes of Qwen's other towers follow from their parameters (vision.h).
+/// LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3, and for what is only planned the towers and projectors of Kimi-VL,
+/// Kimi-K2.5, MiniMax-M3 and Muse-Glimmer. Sizes of Qwen's other towers follow from their parameters (vision.h).
 std::vector<Tower> towers_of(std::string_view config_text, std::int64_t text_hidden);
 
 /// The family of a multimodal model's decoder, such as "qwen2" for Qwen2.5-VL. Empty for other names.

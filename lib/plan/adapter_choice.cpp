@@ -69,7 +69,9 @@ class Choosing {
       fill(std::move(parameters));
       return std::move(out_);
     }
-    for (std::size_t i = 0; i < patterns_.size(); ++i)
+    // Patterns may exclude modules of a tower whose names are not known.
+    const bool may_match = excluding_ && !model_.spec.nested_in.empty() && !model_.spec.vision;
+    for (std::size_t i = 0; i < patterns_.size() && !may_match; ++i)
       if (!used_.contains(i))
         report_.warn("no-effect", key_)
             .says("no linear module of this model matches '{}'", patterns_[i])

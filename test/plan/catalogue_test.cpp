@@ -159,20 +159,35 @@ TEST_CASE("catalogue models without an exact published total have about the publ
            About{"stepfun-ai/Step-3.5-Flash", 196, false},
            About{"mistralai/Mistral-Small-4-119B-2603", 119, true},
            About{"baichuan-inc/Baichuan2-7B-Chat", 7.5, true},
-           // Without their towers.
-           About{"CohereLabs/North-Micro-Vision-Instruct", 2, false},
+           About{"CohereLabs/North-Micro-Vision-Instruct", 2.5, false},
+           About{"meta-models/Muse-Glimmer-30B", 30, false},
            About{"MiniMaxAI/MiniMax-M3", 428, false},
            About{"moonshotai/Kimi-VL-A3B-Instruct", 16, false},
            About{"moonshotai/Kimi-K2.5", 1000, false},
-           About{"stepfun-ai/Step-3.7-Flash", 198, false},
+           About{"Qwen/Qwen3-Omni-30B-A3B-Instruct", 31, false},  // the thinker, without its audio encoder
+           About{"stepfun-ai/Step-3.7-Flash", 198, false},        // without its tower, as the next
            About{"thinkingmachines/Inkling", 975, false},
-           About{"Qwen/Qwen3-Omni-30B-A3B-Instruct", 30, false},
        }) {
     CAPTURE(name);
     const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
     REQUIRE(parsed.spec);
     CHECK(parsed.spec->plan_only.empty() == trained);
     CHECK(static_cast<double>(total_of(parsed)) == Approx(billions * 1e9).epsilon(0.03));
+  }
+}
+
+TEST_CASE("towers of models that are only planned have as many elements as transformers' classes", "[plan]") {
+  using Elements = std::vector<std::int64_t>;
+  for (const auto& [name, elements] :
+       std::map<std::string, Elements>{{"moonshotai/Kimi-K2.5", {416866032, 54277888}},
+                                       {"MiniMaxAI/MiniMax-M3", {631185920, 234381312}},
+                                       {"meta-models/Muse-Glimmer-30B", {1852639744, 69206016}},
+                                       {"CohereLabs/North-Micro-Vision-Instruct", {538631408}}}) {
+    CAPTURE(name);
+    const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
+    Elements found;
+    for (const auto& tower : parsed.towers) found.push_back(tower.parameters.value_or(0));
+    CHECK(found == elements);
   }
 }
 
@@ -331,6 +346,16 @@ TEST_CASE("adapters on modules with unknown names are planned with a warning", "
   CHECK(result.plan->adapters->elements == 0);
   CHECK(std::any_of(result.plan->warnings.begin(), result.plan->warnings.end(),
                     [](const auto& each) { return each.key == "peft.target_modules"; }));
+}
+
+TEST_CASE("patterns that exclude a tower whose modules are unknown are not said to match nothing", "[plan]") {
+  for (const auto& [model, warned] : {std::pair("MiniMaxAI/MiniMax-M3", false), std::pair("Qwen/Qwen3-8B", true)}) {
+    const auto result = planned(fmt::format(
+        "model: {{pretrained_model_name_or_path: {}}}\npeft: {{exclude_modules: ['*vision*', lm_head]}}\n", model));
+    REQUIRE(result.plan);
+    CHECK(std::any_of(result.plan->warnings.begin(), result.plan->warnings.end(),
+                      [](const auto& each) { return each.key == "peft.exclude_modules"; }) == warned);
+  }
 }
 
 TEST_CASE("an encoder-decoder model class is refused", "[plan]") {

@@ -30,6 +30,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.ffn = config.integer({"intermediate_size", "n_inner", "ffn_dim", "d_ff"}, 4 * spec.hidden, 1, 4 * kMostWidth);
   spec.max_positions = config.integer({"max_position_embeddings", "n_positions"}, 2048, 1, kMostPositions);
   read_heads(config, spec, {});
+  spec.attention_gate = config.boolean({"attn_output_gate", "use_attn_output_gate"}, false);
   spec.tied_embeddings = config.boolean({"tie_word_embeddings"}, false);
   spec.rope.rotary_dim = spec.head_dim;
   spec.attention.assign(static_cast<std::size_t>(spec.layers), LayerAttention::kFull);
