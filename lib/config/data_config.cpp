@@ -77,9 +77,16 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
 }
 
 constexpr std::string_view kCollate = "nemo_automodel.components.datasets.vlm.collate_fns.";
-/// Those that make the rows that are made here; the first has arguments.
-constexpr std::array<std::string_view, 3> kCollateFunctions = {"default_collate_fn", "qwen2_5_collate_fn",
-                                                               "llava_onevision_collate_fn"};
+/// A function that makes the rows that are made here.
+struct KnownCollate {
+  std::string_view name;
+  bool arguments = false;
+  std::string_view answer_prefix = {};
+};
+constexpr std::array<KnownCollate, 4> kCollateFunctions = {
+    KnownCollate{"default_collate_fn", true}, KnownCollate{"qwen2_5_collate_fn"},
+    KnownCollate{"llava_onevision_collate_fn"},
+    KnownCollate{"gemma4_prefix_collate_fn", true, "<|channel>thought\n<channel|>"}};
 
 void read_collate_argument(Reader& reader, const Node::Entry& entry, const std::string& path, CollateFunction& out) {
   const std::string key = join_path(path, entry.key);
@@ -111,22 +118,24 @@ void read_collate(Reader& reader, const Node& node, const std::string& path, voi
   const auto& named = target != nullptr ? target->value : node;
   if (named.kind != Node::Kind::kScalar || !named.text.starts_with(kCollate)) return;
   function.for_pictures = true;
-  const auto found = std::ranges::find(kCollateFunctions, std::string_view(named.text).substr(kCollate.size()));
+  const auto found =
+      std::ranges::find(kCollateFunctions, std::string_view(named.text).substr(kCollate.size()), &KnownCollate::name);
   const bool other = found == kCollateFunctions.end();
   if (other)
     reader.note_unsupported(
-        path, fmt::format("rows are made as by {}, and '{}' makes others", kCollateFunctions[0], named.text),
+        path, fmt::format("rows are made as by {}, and '{}' makes others", kCollateFunctions[0].name, named.text),
         named.where);
+  if (!other) function.answer_prefix = found->answer_prefix;
   if (target == nullptr) return;
   for (const auto& entry : node.entries) {
     if (entry.key == "_target_" || (other && entry.key != "max_length")) continue;
     reader.note_origin(join_path(path, entry.key), entry.value, entry.where);
-    if (other || found == kCollateFunctions.begin()) {
+    if (other || found->arguments) {
       read_collate_argument(reader, entry, path, function);
     } else {
       reader.refuse("unknown-key", join_path(path, entry.key), entry.where)
           .says("unknown key '{}'", join_path(path, entry.key))
-          .hint("{} has no arguments", *found);
+          .hint("{} has no arguments", found->name);
     }
   }
 }

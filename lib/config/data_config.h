@@ -41,7 +41,8 @@ struct TokenizerSource {
 struct CollateFunction {
   std::optional<int> max_length = std::nullopt;  ///< rows are cut and padded to it
   bool for_pictures = false;
-  Value written = {};  ///< as the recipe has it
+  std::string answer_prefix = {};  ///< answers begin with it; empty: with nothing
+  Value written = {};              ///< as the recipe has it
   bool operator==(const CollateFunction&) const = default;
   static TypeInfo config_type();
 };
@@ -231,6 +232,13 @@ struct RowFields {
                           at_least<0>};
 };
 
+/// Fields common to sets of pictures.
+struct PictureRowFields : RowFields {
+  Field<std::string> answer_prefix{"answer_prefix", "",
+                                   "Text that every answer begins with, behind what the template puts "
+                                   "before it; it is learned, too."};
+};
+
 /// Fields common to those whose tokens are kept for the next run.
 struct RowDatasetFields : RowFields {
   Field<bool> cache{"cache", true, "Cache tokens on disk, keyed by the contents of all files."};
@@ -381,6 +389,9 @@ struct ChatDatasetConfig : RowDatasetFields {
       "Shuffle the split once with this seed, before it is sliced; does not apply to local JSON."};
   Field<bool> mask_reasoning_content{"mask_reasoning_content", false, "Exclude reasoning from the loss."};
   Field<bool> mask_history{"mask_history", false, "Compute the loss on the last turn only."};
+  Field<std::string> answer_prefix{"answer_prefix", "",
+                                   "With pictures: text that every answer begins with, behind what "
+                                   "the template puts before it; it is learned, too."};
   Field<bool> skip_invalid_samples{"skip_invalid_samples", false, "Skip lines that are not valid JSON."};
   Field<Value> unshifted{"unshifted", false, "Rows without labels.",
                          Unsupported{"rows without labels cannot be trained on"}};
@@ -427,7 +438,7 @@ struct XlamDatasetConfig : RowDatasetFields {
   Field<Value> fp8{"fp8", nullptr, "Older option.", Ignored{"dtypes follow from the model and its mixed precision"}};
 };
 
-struct MedPixDatasetConfig : RowFields {
+struct MedPixDatasetConfig : PictureRowFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("medpix"),
@@ -437,7 +448,7 @@ struct MedPixDatasetConfig : RowFields {
                                      "A folder, or a repository in the Hugging Face cache."};
 };
 
-struct RdrDatasetConfig : RowFields {
+struct RdrDatasetConfig : PictureRowFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("rdr"), std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_rdr_dataset")};
@@ -446,7 +457,7 @@ struct RdrDatasetConfig : RowFields {
                                      "A folder, or a repository in the Hugging Face cache."};
 };
 
-struct CordDatasetConfig : RowFields {
+struct CordDatasetConfig : PictureRowFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("cord_v2"),
@@ -459,7 +470,7 @@ struct CordDatasetConfig : RowFields {
       "limit_dataset_samples", std::nullopt, "Use only this many rows of a split that is not sliced.", at_least<1>};
 };
 
-struct CatalogueDatasetConfig : RowFields {
+struct CatalogueDatasetConfig : PictureRowFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("product_catalogue"),
@@ -624,8 +635,9 @@ struct DataloaderConfig {
       "collate_fn",
       {},
       "Name of a Python function, or a mapping of _target_ and its arguments. default_collate_fn, qwen2_5_collate_fn "
-      "and llava_onevision_collate_fn of NeMo AutoModel, for pictures, make the rows that are made here; max_length of "
-      "the first cuts and pads them. Its other functions for pictures can be planned but not trained."};
+      "and llava_onevision_collate_fn of NeMo AutoModel, for pictures, make the rows that are made here, and so does "
+      "gemma4_prefix_collate_fn with answer_prefix; max_length of the first and the last cuts and pads them. Its other "
+      "functions for pictures can be planned but not trained."};
   Field<bool> group_by_length{"group_by_length", false, "Batch rows of similar length."};
   Field<int> shuffle_buffer_size{"shuffle_buffer_size", 10000, "Buffer of a streaming shuffle.",
                                  Ignored{"shuffling is a permutation of the whole epoch; it needs no buffer"}};

@@ -109,31 +109,43 @@ class Resolution {
   }
 
  private:
-  /// A collate function's max_length is the length to which the data set's rows are cut and padded.
+  /// A collate function's max_length is the length to which the data set's rows are cut and padded; some begin answers
+  /// with a text.
   void collate(const std::string& loader, const CollateFunction& function, DatasetConfig& set, const std::string& key) {
-    if (!function.max_length) return;
-    const std::string there = loader + ".collate_fn.max_length";
+    const std::string name = loader + ".collate_fn", there = name + ".max_length";
     const bool mixture = std::holds_alternative<MixtureDatasetConfig>(set);
     int part = 0;
     each_part(set, [&](auto& section) {
+      using Section = std::remove_cvref_t<decltype(section)>;
       const auto here = mixture ? fmt::format("{}.datasets.{}.dataset", key, part++) : key;
-      if constexpr (std::is_base_of_v<RowFields, std::remove_cvref_t<decltype(section)>>) {
-        same(here + ".seq_length", section.seq_length, std::optional<int>(function.max_length), there);
-        same(here + ".padding", section.padding, SamplePadding::kMaxLength, there);
-        same(here + ".truncation", section.truncation, SampleTruncation::kCut, there);
-      } else if constexpr (!requires { section.kPlanOnly; }) {
-        problems_.refuse("bad-value", there)
-            .says("{} is for rows with pictures, and {} has none", there, here)
-            .hint("remove it; seq_length is a key of the data set");
+      const auto refuse = [&](const std::string& what) {
+        if constexpr (!requires { section.kPlanOnly; })
+          problems_.refuse("bad-value", what)
+              .says("{} is for rows with pictures, and {} has none", what, here)
+              .hint("remove it; seq_length is a key of the data set");
+      };
+      if (function.max_length) {
+        if constexpr (std::is_base_of_v<RowFields, Section>) {
+          same("size-conflict", here + ".seq_length", section.seq_length, std::optional<int>(function.max_length),
+               there);
+          same("size-conflict", here + ".padding", section.padding, SamplePadding::kMaxLength, there);
+          same("size-conflict", here + ".truncation", section.truncation, SampleTruncation::kCut, there);
+        } else {
+          refuse(there);
+        }
+      }
+      if (!function.answer_prefix.empty()) {
+        if constexpr (requires { section.answer_prefix; })
+          same("bad-value", here + ".answer_prefix", section.answer_prefix, function.answer_prefix, name);
+        else
+          refuse(name);
       }
     });
   }
   template <class T>
-  void same(const std::string& here, Field<T>& field, const T& value, const std::string& there) {
+  void same(ProblemId id, const std::string& here, Field<T>& field, const T& value, const std::string& there) {
     if (given(here) && field() != value)
-      problems_.refuse("size-conflict", there)
-          .says("{} cuts and pads rows to that length, but {} says otherwise", there, here)
-          .hint("remove one of the two");
+      problems_.refuse(id, there).says("{} says otherwise than {}", here, there).hint("remove one of the two");
     field = value;
     loaded_.origins.give_as(here, there);
   }

@@ -158,9 +158,16 @@ std::unique_ptr<Builder> make_chat_builder(const config::ChatDatasetConfig& conf
           .hint("remove it");
       return nullptr;
     }
-    auto pictures = PictureChat::open(parts.tokenizer, std::move(chat), *parts.context.pictures, key, problems);
+    auto pictures = PictureChat::open(parts.tokenizer, std::move(chat), *parts.context.pictures, config.answer_prefix(),
+                                      key, problems);
     if (!pictures) return nullptr;
     return std::make_unique<PictureChatBuilder>(parts, options.lengths, std::move(pictures));
+  }
+  if (!config.answer_prefix().empty()) {
+    problems.add("unsupported-option", key + ".answer_prefix")
+        .says("answer_prefix is for rows with pictures, and the model has no vision tower")
+        .hint("remove it; a chat_template can put text before answers");
+    return nullptr;
   }
   return std::make_unique<ChatBuilder>(parts, options, std::move(chat));
 }

@@ -111,6 +111,19 @@ std::vector<bool> AnswerMarks::find(const std::vector<std::int32_t>& ids) const 
   }
 }
 
+std::vector<std::int32_t> AnswerMarks::prefixed(const std::vector<std::int32_t>& ids,
+                                                const std::vector<std::int32_t>& prefix) const {
+  std::vector<std::int32_t> out;
+  for (auto at = ids.begin();;) {
+    const auto found = std::search(at, ids.end(), marker.begin(), marker.end());
+    const auto end = found == ids.end() ? found : found + std::ssize(marker);
+    out.insert(out.end(), at, end);
+    if (found == ids.end()) return out;
+    out.insert(out.end(), prefix.begin(), prefix.end());
+    at = end;
+  }
+}
+
 std::vector<bool> find_answers(const std::vector<std::int32_t>& ids, const std::vector<AnswerText>& answers,
                                const std::vector<std::int32_t>& stops) {
   std::vector<bool> out(ids.size(), false);
@@ -132,7 +145,8 @@ std::vector<bool> find_answers(const std::vector<std::int32_t>& ids, const std::
 
 std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTokenizer> tokenizer,
                                                      std::unique_ptr<const ChatFormat> chat,
-                                                     const pictures::PictureTokens& tokens, const std::string& key,
+                                                     const pictures::PictureTokens& tokens,
+                                                     const std::string& answer_prefix, const std::string& key,
                                                      Diagnostics& problems) {
   auto out = std::make_unique<PictureChat>();
   out->tokenizer_ = std::move(tokenizer);
@@ -141,7 +155,12 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
   if (!out->find_tokens(key, problems)) return nullptr;
   std::string why = "it renders no answer, or nothing behind it";
   try {
-    if (out->find_marks()) return out;
+    if (out->find_marks()) {
+      if (answer_prefix.empty()) return out;
+      out->prefix_ = out->tokenizer_->encode(answer_prefix, {.special = false}).ids;
+      if (out->marks_) return out;
+      why = "it puts nothing before them, so that 'answer_prefix' has no place";
+    }
   } catch (const RowRefused& error) {
     why = error.what();
   }
@@ -154,29 +173,37 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
 /// Tokenised as transformers' processors do: with special tokens, unless the template has begun with the BOS itself.
 std::vector<std::int32_t> PictureChat::ids_of(const ordered_json& messages, const ordered_json& tools) const {
   auto text = chat_->render(messages, tools);
-  if (tokens_.begin >= 0) text = with_pictures_apart(text);
+  if (tokens_.begin >= 0) text = with_pictures_enclosed(text);
   const auto bos = tokenizer_->roles().find("bos_token");
   const bool begun = bos != tokenizer_->roles().end() && !bos->second.empty() && text.starts_with(bos->second);
   return tokenizer_->encode(text, {.special = !begun}).ids;
 }
 
-std::string PictureChat::with_pictures_apart(const std::string& text) const {
+std::string PictureChat::with_pictures_enclosed(const std::string& text) const {
   const auto& tokenizer = tokenizer_->folder();
-  const auto begin = tokenizer.token(tokens_.begin);
+  const auto begin = tokenizer.token(tokens_.begin), placeholder = tokenizer.token(tokens_.placeholder);
+  const auto& name = tokens_.own_lines ? begin : placeholder;
   const auto whole =
-      fmt::format("\n\n{}{}{}\n\n", begin, tokenizer.token(tokens_.placeholder), tokenizer.token(tokens_.end));
+      fmt::format("{0}{1}{2}{3}{0}", tokens_.own_lines ? "\n\n" : "", begin, placeholder, tokenizer.token(tokens_.end));
   std::string out;
-  for (std::size_t at = 0; !begin.empty();) {
-    const auto found = text.find(begin, at);
+  for (std::size_t at = 0; !name.empty();) {
+    const auto found = text.find(name, at);
     out += text.substr(at, found - at);
     if (found == std::string::npos) return out;
     out += whole;
-    at = found + begin.size();
+    at = found + name.size();
   }
   return text;
 }
 
 bool PictureChat::find_tokens(const std::string& key, Diagnostics& problems) {
+  for (const auto id : {tokens_.begin, tokens_.end}) {
+    if (id < 0 || !tokenizer_->folder().token(id).empty()) continue;
+    problems.add("bad-tokenizer", key)
+        .says("the tokenizer has no token {}, which the processor puts around a picture", id)
+        .hint("the tokenizer and the processor must be of one model");
+    return false;
+  }
   if (!tokens_.processor) return true;
   for (const auto& [text, token] :
        {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
@@ -272,7 +299,8 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
   BuiltRow out;
   require_room(messages, tokens_, lengths);
   out.pictures = sources_of(messages, pictures, tokens_.processor);
-  const auto text = ids_of(messages, tools);
+  auto text = ids_of(messages, tools);
+  if (!prefix_.empty()) text = marks_->prefixed(text, prefix_);
   const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
   if (placeholders != out.pictures.size())
     throw RowRefused(fmt::format("the text has {} placeholder{} for {} picture{}", placeholders,

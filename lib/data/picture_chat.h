@@ -22,6 +22,9 @@ struct AnswerMarks {
   std::int32_t stop = 0;
 
   std::vector<bool> find(const std::vector<std::int32_t>& ids) const;
+  /// The tokens with `prefix` behind each marker. Source: gemma4_prefix_collate_fn in NeMo AutoModel 0.7.
+  std::vector<std::int32_t> prefixed(const std::vector<std::int32_t>& ids,
+                                     const std::vector<std::int32_t>& prefix) const;
 };
 
 /// What a row's tokens are searched for where the template puts nothing before an answer.
@@ -37,11 +40,12 @@ std::vector<bool> find_answers(const std::vector<std::int32_t>& ids, const std::
 
 class PictureChat {
  public:
-  /// Null after `bad-template` if the template does not say where answers end, and after `bad-tokenizer` without the
-  /// tokens that the processor puts between placeholders.
+  /// Null after `bad-template` if the template does not say where answers end (with `answer_prefix`, where they begin),
+  /// and after `bad-tokenizer` without the tokens that the processor puts around and between placeholders.
   static std::unique_ptr<const PictureChat> open(std::shared_ptr<const RowTokenizer> tokenizer,
                                                  std::unique_ptr<const ChatFormat> chat,
-                                                 const pictures::PictureTokens& tokens, const std::string& key,
+                                                 const pictures::PictureTokens& tokens,
+                                                 const std::string& answer_prefix, const std::string& key,
                                                  Diagnostics& problems);
 
   /// `messages` as picture_messages() gives them, with pictures of the row. Decodes the pictures. A row longer than the
@@ -61,14 +65,15 @@ class PictureChat {
   std::vector<std::int32_t> expanded(const std::vector<std::int32_t>& text,
                                      const std::vector<PictureSource>& pictures) const;
   std::vector<bool> answers_in(const std::vector<std::int32_t>& ids, const nlohmann::ordered_json& messages) const;
-  /// Each PictureTokens::begin as Gemma 3's processor writes it.
-  std::string with_pictures_apart(const std::string& text) const;
+  /// Each picture with PictureTokens::begin and `end` around it, as Gemma's processors write it.
+  std::string with_pictures_enclosed(const std::string& text) const;
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;
   pictures::PictureTokens tokens_;
   std::optional<AnswerMarks> marks_ = {};                        ///< empty: answers are searched for
   std::vector<std::int32_t> stops_ = {};                         ///< then, behind one
+  std::vector<std::int32_t> prefix_ = {};                        ///< tokens that answers begin with
   std::optional<std::int32_t> row_end_ = {}, picture_end_ = {};  ///< of Processor
 };
 

@@ -100,7 +100,8 @@ std::unique_ptr<Builder> make(const Config& config, const std::string& split, st
       problems.size() > before)
     return nullptr;
   if (limit) keep_first(parts, std::min<std::int64_t>(*limit, parts.rows.rows->size()));
-  auto pictures = PictureChat::open(parts.tokenizer, std::move(chat), *parts.context.pictures, key, problems);
+  auto pictures = PictureChat::open(parts.tokenizer, std::move(chat), *parts.context.pictures, config.answer_prefix(),
+                                    key, problems);
   if (!pictures) return nullptr;
   return std::make_unique<PictureSetBuilder>(parts, std::move(set), lengths, std::move(pictures));
 }

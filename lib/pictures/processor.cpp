@@ -136,13 +136,30 @@ void set_pixtral(const Settings& settings, const Settings& whole, Processor& out
   if (!patches.longest_edge) throw Refused{"'size' has no longest_edge"};
 }
 
+/// Sizes of Gemma4ImageProcessor.
+PatchSettings gemma4_patches(const Settings& settings) {
+  constexpr std::array kCounts = {70, 140, 280, 560, 1120};
+  constexpr int kUsualPatch = 16, kUsualPooling = 3, kUsualTokens = 280;
+  PatchSettings out{.frames = 1};
+  out.patch = settings.side("patch_size", "height").value_or(kUsualPatch);
+  out.merge = settings.side("pooling_kernel_size", "height").value_or(kUsualPooling);
+  if (out.patch > kMostSide / out.merge) throw Refused{fmt::format("its patches have more than {} pixels", kMostSide)};
+  const auto tokens = settings.count("max_soft_tokens", kUsualTokens);
+  if (std::ranges::find(kCounts, tokens) == kCounts.end())
+    throw Refused{fmt::format("max_soft_tokens is {}; it is one of {}", tokens, fmt::join(kCounts, ", "))};
+  out.soft_tokens = static_cast<int>(tokens);
+  if (!settings.flag("do_resize", true)) throw Refused{"do_resize: false would give pictures any number of tokens"};
+  return out;
+}
+
 Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
-  const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral");
-  const bool any_size = qwen || pixtral;
+  const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral"),
+             gemma4 = type.starts_with("Gemma4Image");
+  const bool any_size = qwen || pixtral || gemma4;
   if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
-    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3, Qwen2-VL and Pixtral have supported ones",
+    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL and Pixtral have supported ones",
                               type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
   if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
   Processor out;
@@ -151,6 +168,8 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     out.patches = patches_of(settings);
   } else if (pixtral) {
     set_pixtral(settings, whole, out);
+  } else if (gemma4) {
+    out.patches = gemma4_patches(settings);
   } else if (out.resize) {
     // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
     const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
@@ -169,11 +188,11 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   if (resample != 2 && resample != 3) throw Refused{fmt::format("resample {} is neither 2 nor 3", resample)};
   out.resampling = resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
   if (settings.flag("do_rescale", true)) out.rescale = settings.number("rescale_factor", 1.0 / 255);
-  out.normalize = settings.flag("do_normalize", true);
-  constexpr std::array kHalf = {0.5, 0.5, 0.5};
+  out.normalize = settings.flag("do_normalize", !gemma4);
+  constexpr std::array kHalf = {0.5, 0.5, 0.5}, kNone = {0.0, 0.0, 0.0}, kWhole = {1.0, 1.0, 1.0};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  out.mean = settings.colours("image_mean", clip || any_size ? kMean : kHalf);
-  out.deviation = settings.colours("image_std", clip || any_size ? kDeviation : kHalf);
+  out.mean = settings.colours("image_mean", gemma4 ? kNone : clip || any_size ? kMean : kHalf);
+  out.deviation = settings.colours("image_std", gemma4 ? kWhole : clip || any_size ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
     throw Refused{"'image_std' is not above 0"};
   return out;
@@ -191,9 +210,27 @@ Size within_edge(Size from, const PatchSettings& settings) {
   return {whole(width), whole(height)};
 }
 
+/// Source: get_aspect_ratio_preserving_size of Gemma 4 in transformers 5.23: nearly the largest size of the same shape
+/// that has no more tokens; a very long picture has one row of them.
+Size within_tokens(Size from, const PatchSettings& settings) {
+  const double width = from.width, height = from.height, side = settings.side(), most = *settings.soft_tokens;
+  const double factor = std::sqrt(most * side * side / (height * width));
+  const auto fit = [&](double value) { return std::floor(factor * value / side); };
+  double columns = fit(width), rows = fit(height);
+  if (rows < 1) {
+    rows = 1;
+    columns = std::min(std::floor(width / height), most);
+  } else if (columns < 1) {
+    columns = 1;
+    rows = std::min(std::floor(height / width), most);
+  }
+  return {static_cast<int>(columns * side), static_cast<int>(rows * side)};
+}
+
 /// Source: smart_resize of Qwen2-VL in transformers 5.23, which rounds halves to even.
 Size by_patches(Size from, const PatchSettings& settings) {
   if (settings.longest_edge) return within_edge(from, settings);
+  if (settings.soft_tokens) return within_tokens(from, settings);
   const double width = from.width, height = from.height, side = settings.side();
   const auto even = [](double value) { return std::nearbyint(value); };
   double w = even(width / side) * side, h = even(height / side) * side;
@@ -214,14 +251,14 @@ Size by_patches(Size from, const PatchSettings& settings) {
 
 std::int64_t PatchSettings::most_tokens() const {
   const std::int64_t area = std::int64_t{side()} * side(), edge = longest_edge ? (*longest_edge - 1) / side() + 1 : 0;
-  return std::max<std::int64_t>(longest_edge ? edge * edge : most / area, 1);
+  return std::max<std::int64_t>(soft_tokens ? *soft_tokens : longest_edge ? edge * edge : most / area, 1);
 }
 
 std::string Processor::refusal(Size from) const {
   if (!patches) return "";
   constexpr int kMostRatio = 200;
   const int longer = std::max(from.width, from.height), shorter = std::min(from.width, from.height);
-  if (!patches->longest_edge && longer > std::int64_t{kMostRatio} * shorter)
+  if (patches->by_area() && longer > std::int64_t{kMostRatio} * shorter)
     return fmt::format("one side of its {} x {} pixels is more than {} times the other", from.width, from.height,
                        kMostRatio);
   const auto [width, height] = resized(from);
@@ -231,6 +268,9 @@ std::string Processor::refusal(Size from) const {
   if (width % patches->side() != 0 || height % patches->side() != 0 || width < 1 || height < 1)
     return fmt::format("it is {} x {} pixels, and without resizing both sides must be multiples of {}", width, height,
                        patches->side());
+  if (patches->positions > 0 && std::max(width, height) / patches->patch > patches->positions)
+    return fmt::format("it is resized to {} x {} patches, and the tower has positions for {} along a side",
+                       width / patches->patch, height / patches->patch, patches->positions);
   return "";
 }
 

@@ -15,13 +15,17 @@ namespace automodel::pictures {
 enum class Resampling { kBilinear, kBicubic };
 
 /// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor keeps the number of
-/// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`.
+/// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`, Gemma4ImageProcessor
+/// enlarges or reduces pictures until they have nearly `soft_tokens` tokens.
 struct PatchSettings {
   int patch = 14;  ///< side in pixels
   int merge = 2;   ///< merge x merge patches become one token
   int frames = 2;
   std::int64_t least = 56 * 56, most = 28 * 28 * 1280;
   std::optional<int> longest_edge = {};  ///< in pixels, before sides are rounded up; then the limits above do not count
+  std::optional<int> soft_tokens = {};   ///< of a picture at most; then they do not count either
+  int positions = 0;                     ///< patches along a side that the tower has positions for; 0: any number
+  bool by_area() const { return !longest_edge && !soft_tokens; }
   int side() const { return patch * merge; }
   /// The most tokens that a picture can have.
   std::int64_t most_tokens() const;
@@ -43,7 +47,8 @@ struct Processor {
   std::string row_end = {}, picture_end = {};
 
   /// The size to which a picture is resized, before it is cropped. Source: get_resize_output_image_size in transformers
-  /// 5.23, which rounds down, its namesake of Pixtral, and smart_resize of Qwen2-VL.
+  /// 5.23, which rounds down, its namesake of Pixtral, smart_resize of Qwen2-VL, and get_aspect_ratio_preserving_size
+  /// of Gemma 4.
   Size resized(Size from) const;
   /// Why a picture of this size cannot be used; empty if it can.
   std::string refusal(Size from) const;
@@ -60,10 +65,10 @@ struct PictureTokens {
   /// What stands before and behind answers; empty: the chat template shows it.
   std::string answer = {}, stop = {};
   bool both_ways = false;  ///< a picture's tokens see each other
-  /// Gemma 3: the chat template names a picture by `begin`; the processor puts it on lines of its own, with the
-  /// placeholders and `end` behind it. -1: the template has the placeholder itself.
+  /// Gemma: the processor puts these around a picture's placeholders; -1: nothing.
   std::int32_t begin = -1, end = -1;
-  bool axes = false;  ///< tokens have places by time, row and column (M-RoPE)
+  bool own_lines = false;  ///< Gemma 3: on lines of their own, and the chat template names a picture by `begin`
+  bool axes = false;       ///< tokens have places by time, row and column (M-RoPE)
 
   /// Placeholders of a picture with this size as a file, of any size: by columns and rows.
   Size grid(Size size) const;
@@ -79,9 +84,9 @@ inline constexpr std::array kProcessorFiles = {"preprocessor_config.json", "proc
 bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
-/// SiglipImageProcessor, Gemma3ImageProcessor, Qwen2VLImageProcessor and PixtralImageProcessor do. `whole`:
-/// processor_config.json beside it; empty: `text` is all there is. Null if it is another processor, or a setting is not
-/// supported; `why` then says so.
+/// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor and PixtralImageProcessor
+/// do. `whole`: processor_config.json beside it; empty: `text` is all there is. Null if it is another processor, or a
+/// setting is not supported; `why` then says so.
 std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});
 /// The same from a model's folder.
 std::optional<Processor> read_processor(const std::filesystem::path& folder, std::string& why);

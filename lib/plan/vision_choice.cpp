@@ -63,11 +63,13 @@ void warn_of_idle(const Recipe& recipe, Located& report) {
 void set_pixels(const config::LoadedRecipe& recipe, pictures::Processor& processor, Located& report) {
   const auto& section = recipe.recipe.processor();
   if (!section || (!section->min_pixels() && !section->max_pixels())) return;
-  if (!processor.patches || processor.patches->longest_edge) {
+  if (!processor.patches || !processor.patches->by_area()) {
     const std::string key = section->min_pixels() ? "processor.min_pixels" : "processor.max_pixels";
     report.warn("no-effect", key)
         .says("{} has no effect: {}", key,
-              processor.patches ? "the longest side limits pictures" : "all pictures are resized to one size")
+              !processor.patches                ? "all pictures are resized to one size"
+              : processor.patches->longest_edge ? "the longest side limits pictures"
+                                                : "max_soft_tokens of the processor limits pictures")
         .hint("remove it");
     return;
   }
@@ -152,6 +154,7 @@ std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) 
     out.both_ways = vision->both_ways;
     out.begin = vision->begin_token;
     out.end = vision->end_token;
+    out.own_lines = true;
     return out;
   }
   out.axes = vision->qwen();

@@ -47,12 +47,13 @@ at::Tensor channels(const std::array<double, 3>& values) {
 
 /// [patches, 3 * patch * patch] of values [1, 3, height, width], in blocks of merge x merge patches. Source:
 /// Qwen2VLImageProcessor, which repeats each row for the frames of a still picture; its towers add up the frames'
-/// weights instead. PixtralImageProcessor leaves pictures whole, and its tower cuts them.
+/// weights instead. PixtralImageProcessor leaves pictures whole, and its tower cuts them. Gemma4ImageProcessor has
+/// patches in raster order, and a pixel's channels side by side.
 at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& settings) {
   const std::int64_t patch = settings.patch, merge = settings.merge, side = settings.side();
   const auto rows = values.size(2) / side, columns = values.size(3) / side;
-  return values.reshape({3, rows, merge, patch, columns, merge, patch})
-      .permute({1, 4, 2, 5, 0, 3, 6})
+  const auto apart = values.reshape({3, rows, merge, patch, columns, merge, patch});
+  return (settings.soft_tokens ? apart.permute({1, 4, 2, 5, 3, 6, 0}) : apart.permute({1, 4, 2, 5, 0, 3, 6}))
       .reshape({rows * columns * merge * merge, 3 * patch * patch});
 }
 

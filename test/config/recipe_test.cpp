@@ -75,15 +75,29 @@ TEST_CASE("collate functions for pictures say how long rows are", "[config]") {
   CHECK(drops.problems.empty());
   REQUIRE(drops.unsupported.size() == 1);
   CHECK(drops.unsupported[0].key == "dataloader.collate_fn.drop_overlong");
-  const auto other = with("validation_dataloader: {collate_fn: " + module + "gemma4_prefix_collate_fn}\n");
+  const auto other = with("validation_dataloader: {collate_fn: " + module + "kimi_vl_collate_fn}\n");
   CHECK(other.problems.empty());
   REQUIRE(other.unsupported.size() == 1);
   CHECK(other.unsupported[0].key == "validation_dataloader.collate_fn");
-  const auto longer = with(loader("gemma4_prefix_collate_fn", ", max_length: 500, more: 1"));
+  const auto longer = with(loader("kimi_vl_collate_fn", ", max_length: 500, more: 1"));
   CHECK(longer.problems.empty());
   CHECK(longer.unsupported.size() == 1);
   CHECK(std::get<MedPixDatasetConfig>(*longer.recipe.dataset()).seq_length() == 500);
   CHECK(with("dataloader: {collate_fn: " + module + "llava_onevision_collate_fn}\n").unsupported.empty());
+
+  // Answers that begin with a text.
+  const auto prefixed = with(loader("gemma4_prefix_collate_fn", ", max_length: 500"));
+  CHECK(prefixed.problems.empty());
+  CHECK(prefixed.unsupported.empty());
+  const auto& answers = std::get<MedPixDatasetConfig>(*prefixed.recipe.dataset());
+  CHECK(answers.answer_prefix() == "<|channel>thought\n<channel|>");
+  CHECK(answers.seq_length() == 500);
+  CHECK(std::get<RdrDatasetConfig>(*prefixed.recipe.validation_dataset()).answer_prefix().empty());
+  CHECK(read(to_json(to_dict(prefixed.recipe))).problems.empty());
+  CHECK(shown(with(loader("gemma4_prefix_collate_fn"), ", answer_prefix: a")) ==
+        std::vector<std::string>{"4:14 bad-value dataloader.collate_fn"});
+  CHECK(shown(read(kModel + "dataset: {_target_: text, paths: a}\n" + loader("gemma4_prefix_collate_fn"))) ==
+        std::vector<std::string>{"3:14 bad-value dataloader.collate_fn"});
   const auto text = with("dataloader: {collate_fn: {_target_: some.function, pad: 8}}\n");
   CHECK(text.problems.empty());
   REQUIRE(text.ignored.size() == 1);

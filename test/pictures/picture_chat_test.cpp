@@ -119,10 +119,13 @@ TEST_CASE("rows with pictures have the ids of transformers' processors", "[pictu
   const auto recorded = golden();
   CHECK(check_text({}, recorded["text"]) == 11);
   const auto& families = recorded["families"];
-  Family gemma{"gemma3", {.placeholder = 403, .per_picture = 16, .both_ways = true, .begin = 7, .end = 8}};
+  Family gemma{"gemma3",
+               {.placeholder = 403, .per_picture = 16, .both_ways = true, .begin = 7, .end = 8, .own_lines = true}};
   CHECK(check_text(gemma, families["gemma3"]["text"]) == 9);
   const Family mistral{"mistral3", {.placeholder = 10, .processor = processor_of("mistral3")}};
   CHECK(check_text(mistral, families["mistral3"]["text"]) == 11);
+  const Family gemma4{"gemma4", {.placeholder = 11, .processor = processor_of("gemma4"), .begin = 9, .end = 10}};
+  CHECK(check_text(gemma4, families["gemma4"]["text"]) == 11);
   for (const std::string name : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
     const Family qwen{name,
                       {.placeholder = 328,
@@ -177,6 +180,42 @@ TEST_CASE("Pixtral's pictures fit within a side, and rows of placeholders end wi
     CHECK(opened.problems[0].id == "bad-tokenizer");
     CHECK(opened.problems[0].key == "dataset");
   }
+}
+
+TEST_CASE("Gemma 4's pictures are resized to nearly as many tokens as they may have", "[pictures]") {
+  const pictures::PictureTokens tokens{.placeholder = 11, .processor = processor_of("gemma4")};
+  CHECK(tokens.grid({64, 48}) == pictures::Size{9, 7});
+  CHECK(tokens.grid({1, 1}) == pictures::Size{8, 8});
+  CHECK(tokens.grid({16384, 1}) == pictures::Size{70, 1});  // a row is not longer
+  CHECK(tokens.grid({1, 100}) == pictures::Size{1, 70});
+  CHECK(tokens.grid({90, 1}) == pictures::Size{70, 1});
+  auto limited = *tokens.processor;
+  CHECK(limited.refusal({300, 1}).empty());
+  limited.patches->positions = 128;
+  CHECK(limited.refusal({64, 48}).empty());
+  CHECK_THAT(limited.refusal({300, 1}), Catch::Contains("210 x 3 patches, and the tower has positions for 128"));
+}
+
+TEST_CASE("a prefix of answers stands behind what the template puts before them", "[pictures]") {
+  CHECK((AnswerMarks{{5, 6}, 9}.prefixed({1, 5, 6, 7, 9, 5, 5, 6}, {3, 4})) == Ids{1, 5, 6, 3, 4, 7, 9, 5, 5, 6, 3, 4});
+  const test::TemporaryFolder folder;
+  const Json row = {{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}};
+  const std::string key = ", answer_prefix: 'It is '";
+  const Family mistral{"mistral3", {.placeholder = 10, .processor = processor_of("mistral3")}};
+  const auto opened = open_rows(folder, {row}, key, true, mistral);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(opened.problems[0].id == "bad-template");
+  CHECK_THAT(opened.problems[0].message, Catch::Contains("'answer_prefix' has no place"));
+  CHECK(open_rows(folder, {row}, key, true).problems.empty());
+}
+
+TEST_CASE("tokens around a picture must be the tokenizer's", "[pictures]") {
+  const test::TemporaryFolder folder;
+  const Json row = {{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}};
+  const Family gemma{"gemma4", {.placeholder = 11, .processor = processor_of("gemma4"), .begin = 9, .end = 999}};
+  const auto opened = open_rows(folder, {row}, "", true, gemma);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(opened.problems[0].id == "bad-tokenizer");
 }
 
 TEST_CASE("answers are searched for where a template puts nothing before them", "[pictures]") {

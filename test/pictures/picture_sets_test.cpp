@@ -148,14 +148,24 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
   const Tower mistral{
       "mistral3",  // which has answers that are searched for
       pictures::PictureTokens{.placeholder = 10, .processor = pictures::read_processor(kFolder + "/mistral3", why)}};
+  const Tower gemma{
+      "gemma4",
+      pictures::PictureTokens{
+          .placeholder = 11, .processor = pictures::read_processor(kFolder + "/gemma4", why), .begin = 9, .end = 10}};
   int samples = 0;
   for (const auto& each : recorded("batches.jsonl")) {
     const auto set = sets.find(each["dataset"].get<std::string>());
     REQUIRE(set != sets.end());
     INFO(each["dataset"] << " " << each["rows"] << " " << each["arguments"]);
-    Json collate = {{"_target_", "nemo_automodel.components.datasets.vlm.collate_fns.default_collate_fn"}};
+    const auto function = each.value("collate_fn", "default_collate_fn");
+    Json collate = {{"_target_", "nemo_automodel.components.datasets.vlm.collate_fns." + function}};
     collate.update(each["arguments"]);
-    const auto opened = open(set->second, true, Cache::kHub, each.contains("family") ? mistral : Tower{}, collate);
+    const auto family = each.value("family", "llava");
+    const auto opened = open(set->second, true, Cache::kHub,
+                             family == "mistral3" ? mistral
+                             : family == "gemma4" ? gemma
+                                                  : Tower{},
+                             collate);
     if (each.contains("error")) {
       REQUIRE(!opened.rejected.empty());
       CHECK(opened.rejected[0].second.message == "its pictures need more than the 12 tokens that the row may have");
@@ -180,7 +190,7 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
       ++samples;
     }
   }
-  CHECK(samples == 28);
+  CHECK(samples == 52);
 }
 
 TEST_CASE("JSON becomes Donut's tags", "[pictures]") {

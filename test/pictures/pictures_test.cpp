@@ -165,11 +165,19 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   CHECK(both->row_end == "|");
   CHECK(both->picture_end == "[IMG_END]");
   CHECK(!parse_processor(pixtral, why, "["));
+  const auto gemma = read(R"({"image_processor_type": "Gemma4ImageProcessor"})");
+  REQUIRE(gemma);
+  CHECK(gemma->patches == PatchSettings{.patch = 16, .merge = 3, .frames = 1, .soft_tokens = 280});
+  CHECK(gemma->patches->most_tokens() == 280);
+  CHECK(!gemma->normalize);
   const std::string start = R"({"image_processor_type": "CLIPImageProcessor", )";
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "not a JSON object"},
            {"{", "not a JSON object"},
-           {R"({"image_processor_type": "Gemma4ImageProcessor"})", "Gemma4ImageProcessor"},
+           {R"({"image_processor_type": "Glm4vImageProcessor"})", "Glm4vImageProcessor"},
+           {R"({"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 300})", "max_soft_tokens is 300"},
+           {R"({"image_processor_type": "Gemma4ImageProcessor", "do_resize": false})", "do_resize"},
+           {R"({"image_processor_type": "Gemma4ImageProcessor", "patch_size": 8000})", "its patches"},
            {R"({"image_processor_type": "PixtralImageProcessor", "size": {"height": 9, "width": 9}})", "longest_edge"},
            {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": {"height": 4, "width": 8}})", "square"},
            {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": 20000})", "'patch_size'"},
