@@ -24,6 +24,7 @@ constexpr std::array kNames = {
     Names{"llava_onevision", kTower, kProjector},
     Names{"vipllava", kTower, kProjector},
     Names{"gemma3", kTower, kProjector},
+    Names{"gemma4", kTower, "model.embed_vision"},
     Names{"paligemma", kTower, kProjector},
     Names{"mistral3", kTower, kProjector},
     Names{"internvl", kTower, kProjector},

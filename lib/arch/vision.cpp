@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,9 +30,13 @@ class TowerBuilder {
  public:
   explicit TowerBuilder(std::vector<ParameterTemplate>& out) : out_(out) {}
   void trained(bool trained) { trained_ = trained; }
-  void numbers(std::string name, Shape shape, Initial initial = Initial::kNormal) {
-    out_.push_back(
-        {.name = std::move(name), .shape = shape, .role = Role::kTower, .trainable = trained_, .initial = initial});
+  void numbers(std::string name, Shape shape, Initial initial = Initial::kNormal, double start = 0) {
+    out_.push_back({.name = std::move(name),
+                    .shape = shape,
+                    .role = Role::kTower,
+                    .trainable = trained_,
+                    .initial = initial,
+                    .start = start});
   }
   void linear(const std::string& name, std::int64_t in, std::int64_t out, bool bias = true) {
     numbers(name + ".weight", {out, in});
@@ -209,7 +214,55 @@ VisionSpec read_mistral3(ConfigReader& config, ConfigReader& section, const Mode
   return out;
 }
 
+/// Source of names and defaults: Gemma4Config and Gemma4VisionConfig of transformers 5.23.
+VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
+  if (const auto tower = section.text({"model_type"}, "gemma4_vision"); tower != "gemma4_vision")
+    throw Refused{fmt::format("its vision tower is a {}", tower)};
+  if (decoder.model_type != "gemma4_text") throw Refused{fmt::format("its decoder is a {}", decoder.model_type)};
+  auto out = read_sizes(section, {"num_hidden_layers", "num_attention_heads"});
+  out.kind = TowerKind::kGemma4;
+  out.used_layers = out.layers;
+  out.eps = section.number({"rms_norm_eps"}, 1e-6);
+  out.merge = section.integer({"pooling_kernel_size"}, 3, 1, kMostSide);
+  out.table = section.integer({"position_embedding_size"}, 10240, 1, kMostTokens);
+  out.clipped = section.boolean({"use_clipped_linears"}, false);
+  out.standardized = section.boolean({"standardize"}, false);
+  out.image_token = config.integer({"image_token_id"}, 258880, 0, kMostVocab);
+  out.begin_token = config.integer({"boi_token_id"}, 255999, 0, kMostVocab);
+  out.end_token = config.integer({"eoi_token_id"}, 258882, 0, kMostVocab);
+  if (auto text = config.child("text_config"))
+    out.both_ways = out.windows_only = text->text({"use_bidirectional_attention"}, "") == "vision";
+  if (section.integer({"head_dim"}, 64, 1, kMostWidth) * out.heads != out.hidden)
+    throw Refused{"its tower's heads together are not as wide as its rows"};
+  if (section.integer({"num_key_value_heads"}, 12, 1, kMostWidth) != out.heads)
+    throw Refused{"its tower's heads share keys"};
+  if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
+  if (const auto act = section.text({"hidden_activation"}, "gelu_pytorch_tanh"); act != "gelu_pytorch_tanh")
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (section.boolean({"attention_bias"}, false)) throw Refused{"its tower's attention has biases"};
+  if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
+  constexpr double kUsualTheta = 100;
+  auto rope = section.child("rope_parameters");
+  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial" && kind != "default")
+    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
+  out.theta = rope ? rope->number({"rope_theta"}, kUsualTheta) : kUsualTheta;
+  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  return out;
+}
+
 }  // namespace
+
+std::string_view name_of(TowerKind kind) {
+  switch (kind) {
+    case TowerKind::kClip: return "CLIP";
+    case TowerKind::kSiglip: return "SigLIP";
+    case TowerKind::kPixtral: return "Pixtral";
+    case TowerKind::kGemma4: return "Gemma 4's ViT";
+    case TowerKind::kQwen25:
+    case TowerKind::kQwen3: break;
+  }
+  return "Qwen ViT";
+}
 
 std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& decoder, std::string& why) {
   constexpr std::array<std::string_view, 5> kQwen = {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",
@@ -217,12 +270,13 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
   const auto kind = config.text({"model_type"}, "");
   const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
   try {
-    if (kind != "llava" && kind != "gemma3" && kind != "mistral3" && !qwen)
+    if (kind != "llava" && kind != "gemma3" && kind != "gemma4" && kind != "mistral3" && !qwen)
       throw Refused{fmt::format("no {} is trained with pictures", kind)};
     auto section = config.child("vision_config");
     if (!section) throw Refused{"it has no vision_config"};
     if (qwen) return read_qwen(config, *section, kind, decoder);
     if (kind == "mistral3") return read_mistral3(config, *section, decoder);
+    if (kind == "gemma4") return read_gemma4(config, *section, decoder);
     return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
   } catch (const Refused& refused) {
     why = refused.why;
@@ -334,9 +388,53 @@ void lay_out_pixtral(const VisionSpec& vision, std::int64_t text_hidden, Layout&
   add.linear(projector + ".linear_2", text_hidden, text_hidden, vision.projector_bias);
 }
 
+void lay_out_gemma4(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kTowerModule);
+  const std::int64_t width = vision.hidden, head = width / vision.heads;
+  TowerBuilder add(layout.tower_parameters);
+  const auto norm = [&](const std::string& name, std::int64_t size) {
+    add.numbers(name + ".weight", {size}, Initial::kOne);
+  };
+  const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    add.linear(name + ".linear", in, out, false);
+    if (!vision.clipped) return;
+    add.trained(false);
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    for (const char* side : {".input", ".output"}) {
+      add.numbers(name + side + "_min", {}, Initial::kValue, -kAny);
+      add.numbers(name + side + "_max", {}, Initial::kValue, kAny);
+    }
+    add.trained(true);
+  };
+  add.linear(tower + ".patch_embedder.input_proj", VisionSpec::kChannels * vision.patch * vision.patch, width, false);
+  add.numbers(tower + ".patch_embedder.position_embedding_table", {2, vision.table, width}, Initial::kOne);
+  for (int layer = 0; layer < vision.layers; ++layer) {
+    const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
+    norm(prefix + "input_layernorm", width);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      linear(prefix + "self_attn." + name, width, width);
+    norm(prefix + "self_attn.q_norm", head);
+    norm(prefix + "self_attn.k_norm", head);
+    norm(prefix + "post_attention_layernorm", width);
+    norm(prefix + "pre_feedforward_layernorm", width);
+    linear(prefix + "mlp.gate_proj", width, vision.ffn);
+    linear(prefix + "mlp.up_proj", width, vision.ffn);
+    linear(prefix + "mlp.down_proj", vision.ffn, width);
+    norm(prefix + "post_feedforward_layernorm", width);
+  }
+  if (vision.standardized) {
+    add.trained(false);
+    add.numbers(tower + ".std_bias", {width}, Initial::kZero);
+    add.numbers(tower + ".std_scale", {width}, Initial::kOne);
+    add.trained(true);
+  }
+  add.linear(std::string(kEmbedderModule) + ".embedding_projection", width, text_hidden, false);
+}
+
 }  // namespace
 
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  if (vision.kind == TowerKind::kGemma4) return lay_out_gemma4(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kPixtral) return lay_out_pixtral(vision, text_hidden, layout);
   vision.qwen() ? lay_out_qwen(vision, text_hidden, layout) : lay_out_vit(vision, text_hidden, layout);
 }

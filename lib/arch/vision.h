@@ -22,7 +22,11 @@ enum class TowerKind : std::uint8_t {
   kQwen25,   ///< Qwen2.5-VL: RMSNorm, gated MLP, most layers attend within windows; pictures of any size
   kQwen3,    ///< Qwen3-VL and Qwen3.5: LayerNorm, learned positions beside the rotary ones; pictures of any size
   kPixtral,  ///< Mistral 3: RMSNorm, gated MLP, no biases; pictures of any size
+  kGemma4,   ///< Gemma 4: RMSNorms around attention and a gated MLP, and of each head; pictures of any size
 };
+
+/// Display name: "CLIP", "Qwen ViT", ...
+std::string_view name_of(TowerKind kind);
 
 /// A ViT and what follows it up to the decoder's width. Its rows replace the placeholder tokens of a picture.
 struct VisionSpec {
@@ -45,13 +49,16 @@ struct VisionSpec {
   /// LLaVA's, two linear layers with a GELU between.
   int pooled = 0;
   bool projector_bias = true;  ///< LLaVA and Mistral 3
-  bool both_ways = false;      ///< Gemma 3: a picture's tokens in the decoder see each other, also later ones
-  std::int32_t begin_token = -1, end_token = -1;  ///< Gemma 3: around a picture's placeholders
 
-  // Qwen and Pixtral
+  // Gemma
+  bool both_ways = false;                         ///< a picture's tokens in the decoder see each other, also later ones
+  bool windows_only = false;                      ///< in layers with a window only (Gemma 4)
+  std::int32_t begin_token = -1, end_token = -1;  ///< around a picture's placeholders
+
+  // Qwen, Pixtral and Gemma 4
   int merge = 1;                       ///< merge x merge patches become one row of the decoder
   int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
-  int table = 0;                       ///< Qwen3: side of the table of learned positions
+  int table = 0;                       ///< Qwen3: side of the table of learned positions; Gemma 4: rows of its two
   int window = 0;                      ///< Qwen2.5: side of a window in rows of the decoder
   std::vector<int> whole_layers = {};  ///< Qwen2.5: layers that attend over the whole picture
   std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
@@ -61,9 +68,13 @@ struct VisionSpec {
   double projector_eps = 0;  ///< of the projector's norm
   bool gelu = false;         ///< activation of the gated MLP; else SiLU
 
+  // Gemma 4, which has `theta` too
+  bool clipped = false;       ///< inputs and outputs of its linear modules are limited to stored ranges
+  bool standardized = false;  ///< rows are shifted and scaled by stored numbers before they are projected
+
   static constexpr int kChannels = 3;
   bool qwen() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
-  bool any_size() const { return qwen() || kind == TowerKind::kPixtral; }
+  bool any_size() const { return qwen() || kind == TowerKind::kPixtral || kind == TowerKind::kGemma4; }
   /// Of one size: patches, rows of the tower, and placeholder tokens of a picture.
   int patches() const { return (image / patch) * (image / patch); }
   int rows() const { return patches() + (kind == TowerKind::kClip ? 1 : 0); }
@@ -78,9 +89,10 @@ struct PatchGrid {
   bool operator==(const PatchGrid&) const = default;
 };
 
-/// Names of its modules in memory: tower and projector, or Qwen's tower, which ends in the decoder's width.
+/// Names of its modules in memory: tower and projector (Gemma 4's has another name), or Qwen's tower, which ends in the
+/// decoder's width.
 inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector",
-                                  kVisualModule = "model.visual";
+                                  kEmbedderModule = "model.embed_vision", kVisualModule = "model.visual";
 
 /// What a multimodal config.json says of its tower, if models like it are trained; otherwise empty, and `why` says what
 /// stands against it. Problems of single keys go to the readers. `decoder`: the text part, already read.

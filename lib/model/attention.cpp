@@ -77,8 +77,9 @@ class Attention : public Block {
     auto options = options_;
     options.segments = microbatch.segments;
     options.documents = microbatch.documents;
-    if (microbatch.masks) {
-      options.chosen = options.window > 0 ? microbatch.masks->window : microbatch.masks->whole;
+    const auto masks = microbatch.masks ? *microbatch.masks : PictureMasks();
+    if (const auto& seen = options.window > 0 ? masks.window : masks.whole; seen.defined()) {
+      options.chosen = seen;
       options.window = 0;
       options.causal = false;
     }

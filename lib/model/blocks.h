@@ -25,7 +25,7 @@ namespace automodel::model {
 
 struct TokenChoices;
 
-/// Which keys a query sees: earlier ones, within the window, and the others of its picture.
+/// Which keys a query sees: earlier ones, within the window, and the others of its picture. Undefined: not the latter.
 struct PictureMasks {
   at::Tensor whole, window;
 };
@@ -49,7 +49,7 @@ struct Microbatch {
   PictureValues pictures = {};    ///< pixels on the first stage only
   /// M-RoPE, where there are pictures: place of each token by time, row and column [3, batch, tokens]; else undefined.
   at::Tensor axes = {};
-  /// Where a picture's tokens see each other (Gemma 3): number of each token's picture, 0 for text [batch, tokens];
+  /// Where a picture's tokens see each other (Gemma): number of each token's picture, 0 for text [batch, tokens];
   /// else undefined.
   at::Tensor pictures_at = {};
   /// What each query sees then, bool [batch, tokens, tokens], in layers with a window and without; set by the stage.

@@ -50,8 +50,15 @@ at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchR
   const std::int64_t hidden = qkv.size(1) / 3, width = hidden / heads;
   const auto parts = ops::split(qkv.unsqueeze(0), {hidden, hidden, hidden});
   const auto by_head = [&](const at::Tensor& x) { return x.unflatten(2, {heads, width}).contiguous(); };
-  const auto q = ops::rope(by_head(parts[0]), rotation.cos, rotation.sin, rotation.places),
-             k = ops::rope(by_head(parts[1]), rotation.cos, rotation.sin, rotation.places), v = by_head(parts[2]);
+  return attend_within(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
+                       1 / std::sqrt(static_cast<double>(width)), rotation, sizes);
+}
+
+at::Tensor attend_within(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+                         const PatchRotation& rotation, const std::vector<std::int64_t>& sizes) {
+  const std::int64_t heads = q.size(2), width = q.size(3);
+  const auto turned_q = ops::rope(q, rotation.cos, rotation.sin, rotation.places),
+             turned_k = ops::rope(k, rotation.cos, rotation.sin, rotation.places);
   std::vector<at::Tensor> out;
   std::int64_t first = 0;
   for (auto size = sizes.begin(); size != sizes.end();) {
@@ -60,9 +67,8 @@ at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchR
     const auto part = [&](const at::Tensor& x) {
       return x.narrow(1, first, count * *size).view({count, *size, heads, width});
     };
-    out.push_back(
-        ops::attention(part(q), part(k), part(v), {.scale = 1 / std::sqrt(static_cast<double>(width)), .causal = false})
-            .reshape({count * *size, hidden}));
+    out.push_back(ops::attention(part(turned_q), part(turned_k), part(v), {.scale = scale, .causal = false})
+                      .reshape({count * *size, heads * width}));
     first += count * *size;
     size = end;
   }

@@ -59,16 +59,16 @@ ops::QuantizedPart part_of(const Slice& slice, const std::vector<std::int64_t>& 
   return out;
 }
 
-/// Source: create_causal_mask_mapping of Gemma 3 in transformers 5.23. The window limits looking back within a picture
-/// too, but not ahead.
-PictureMasks picture_masks(const at::Tensor& pictures_at, std::int64_t window) {
+/// Source: create_causal_mask_mapping of Gemma 3 and create_masks_for_vision_model of Gemma 4 in transformers 5.23. The
+/// window limits looking back within a picture too, but not ahead.
+PictureMasks picture_masks(const at::Tensor& pictures_at, std::int64_t window, bool windows_only) {
   const ops::NoGraph guard;
   const auto keys = at::arange(pictures_at.size(1), pictures_at.options()), queries = keys.unsqueeze(1);
   const auto together =
       pictures_at.unsqueeze(2).eq(pictures_at.unsqueeze(1)).logical_and(pictures_at.unsqueeze(2).ne(0));
   const auto whole = keys.le(queries).unsqueeze(0).logical_or(together);
   if (window <= 0) return {whole, {}};
-  return {whole, whole.logical_and(keys.gt(queries - window).unsqueeze(0))};
+  return {windows_only ? at::Tensor() : whole, whole.logical_and(keys.gt(queries - window).unsqueeze(0))};
 }
 
 double rounded_to(double value, at::ScalarType type) {
@@ -318,8 +318,7 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
   if (spec_.embedding_scale != 1)
     x = x * (spec_.round_embedding_scale ? rounded_to(spec_.embedding_scale, x.scalar_type()) : spec_.embedding_scale);
   if (spec_.round_embedding_scale) x = noisy(x, microbatch);
-  std::vector<at::Tensor> out = {x};
-  if (input_table_ != nullptr) out.push_back(layer_inputs(microbatch, x, in));
+  std::vector<at::Tensor> deep;
   if (at.places.defined()) {
     auto values = microbatch.pictures;
     values.pixels = values.pixels.to(options_.type);
@@ -329,19 +328,25 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
       const auto all = options_.seams.tensor->alike(rows.to(x.scalar_type()));
       return at.numbers.defined() ? all.index_select(0, at.numbers) : all;
     };
-    out[0] = x.flatten(0, 1).index_copy(0, at.places, own(pictures.rows)).view(x.sizes());
-    for (const auto& rows : pictures.deep) out.push_back(own(rows));
+    x = x.flatten(0, 1).index_copy(0, at.places, own(pictures.rows)).view(x.sizes());
+    for (const auto& rows : pictures.deep) deep.push_back(own(rows));
   }
+  std::vector<at::Tensor> out = {x};
+  if (input_table_ != nullptr) out.push_back(layer_inputs(microbatch, x, in));
+  out.insert(out.end(), deep.begin(), deep.end());
   if (positions_ == nullptr) return out;
   const auto rows = microbatch.positions + spec_.first_position_row;
   out[0] = out[0] + ops::embedding(options_.seams.tensor->tokens(rows), *positions_, in);
   return out;
 }
 
-/// Source: get_per_layer_inputs and project_per_layer_inputs of Gemma 4 in transformers 5.23.
+/// Source: get_per_layer_inputs and project_per_layer_inputs of Gemma 4 in transformers 5.23. Pictures' tokens count as
+/// padding in the table.
 at::Tensor StageModel::layer_inputs(const Microbatch& microbatch, const at::Tensor& x, const at::Tensor& in) {
   const double width = spec_.layer_input;
-  const auto of_token = ops::embedding(microbatch.ids, *input_table_, in, spec_.pad_token.value_or(-1)) *
+  auto ids = microbatch.ids;
+  if (spec_.vision) ids = ids.masked_fill(ids.eq(spec_.vision->image_token), spec_.pad_token.value_or(0));
+  const auto of_token = ops::embedding(ids, *input_table_, in, spec_.pad_token.value_or(-1)) *
                         rounded_to(std::sqrt(width), x.scalar_type());
   const std::vector<std::int64_t> apart = {spec_.layers, spec_.layer_input};
   const auto of_embedding =
@@ -602,8 +607,8 @@ void StageModel::sum_statistics(RouterStatistics& routers) {
 Microbatch StageModel::prepared(Microbatch microbatch) const {
   if (spec_.index) microbatch.choices = std::make_shared<TokenChoices>();
   if (microbatch.pictures_at.defined())
-    microbatch.masks =
-        std::make_shared<const PictureMasks>(picture_masks(microbatch.pictures_at, spec_.sliding_window));
+    microbatch.masks = std::make_shared<const PictureMasks>(
+        picture_masks(microbatch.pictures_at, spec_.sliding_window, spec_.vision->windows_only));
   if (microbatch.axes.defined() && rope_)
     microbatch.placed = std::make_shared<const PlacedAngles>(rope_->placed(microbatch.axes, microbatch.reach()));
   return microbatch;

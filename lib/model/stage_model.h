@@ -133,7 +133,7 @@ class StageModel {
   /// Embeddings of token and position, and of pictures in their places, if there are any; behind them
   /// PictureRows::deep. `in`: the anchor.
   std::vector<at::Tensor> embedded(const Microbatch& microbatch, const Placeholders& at, const at::Tensor& in);
-  /// The layers' own inputs, from the token embeddings.
+  /// The layers' own inputs, from tokens and `x`, their embeddings with pictures in their places.
   at::Tensor layer_inputs(const Microbatch& microbatch, const at::Tensor& x, const at::Tensor& in);
   /// Token embeddings with noise, if enabled.
   at::Tensor noisy(const at::Tensor& x, const Microbatch& microbatch);

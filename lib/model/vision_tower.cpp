@@ -39,10 +39,8 @@ bool VisionTower::trained(std::string_view module) const {
   });
 }
 
-ProjectedTower::ProjectedTower(const Weights& weights)
-    : VisionTower(weights),
-      tower_trained_(trained(arch::kTowerModule)),
-      projector_trained_(trained(arch::kProjectorModule)) {}
+ProjectedTower::ProjectedTower(const Weights& weights, std::string_view projector)
+    : VisionTower(weights), tower_trained_(trained(arch::kTowerModule)), projector_trained_(trained(projector)) {}
 
 PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Tensor& anchor) const {
   if (tower_trained_) return {project(encode(pictures, anchor), anchor)};
@@ -57,6 +55,7 @@ PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Ten
 
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {
   if (spec.kind == arch::TowerKind::kPixtral) return make_pixtral_tower(spec, weights);
+  if (spec.kind == arch::TowerKind::kGemma4) return make_gemma4_tower(spec, weights);
   return spec.qwen() ? make_qwen_tower(spec, weights) : make_vit_tower(spec, weights);
 }
 

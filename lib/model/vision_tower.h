@@ -65,7 +65,8 @@ class ProjectedTower : public VisionTower {
   PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override;
 
  protected:
-  explicit ProjectedTower(const Weights& weights);
+  /// `projector`: the name of its module.
+  explicit ProjectedTower(const Weights& weights, std::string_view projector = arch::kProjectorModule);
   virtual at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
   /// [rows of the decoder, its width] from what encode() returns.
   virtual at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const = 0;
@@ -80,6 +81,8 @@ std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, 
 std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Pixtral, with Mistral 3's projector.
 std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// Gemma 4's, with its embedder.
+std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights);
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
 
 }  // namespace automodel::model

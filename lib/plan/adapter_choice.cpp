@@ -143,7 +143,7 @@ class Choosing {
   }
   void leave_out_tower(const std::string& module) {
     leave_out(fmt::format("'{}' is part of the vision tower, which has no adapters", module),
-              excluding_ ? "exclude_modules: ['*visual*', '*vision_tower*', '*multi_modal_projector*', '*lm_head*']"
+              excluding_ ? "exclude_modules: ['*visual*', '*vision*', '*multi_modal_projector*', '*lm_head*']"
                          : "target_modules: ['*language_model*_proj']");
   }
   /// A match that cannot have an adapter is not counted in a plan, and refused for training. The first is reported.

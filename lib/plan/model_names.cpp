@@ -6,12 +6,13 @@
 namespace automodel::plan {
 namespace {
 
-/// The sizes of a tower that is trained here (arch/vision.h), by its parameters.
+/// The sizes of a tower or projector that is trained here (arch/vision.h), by its parameters.
 void set_sizes(arch::Tower& tower, const ModelChoice& model) {
-  tower.hidden = model.spec.vision->hidden;
-  tower.layers = model.spec.vision->layers;
+  tower.hidden = tower.projects() ? model.spec.hidden : model.spec.vision->hidden;
+  tower.layers = tower.projects() ? 1 : model.spec.vision->layers;
   tower.parameters = 0;
   for (const auto& parameter : model.layout.tower_parameters) {
+    if (!parameter.name.starts_with(tower.fqn + ".")) continue;
     *tower.parameters += parameter.shape.elements();
     const auto has = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
     // Matrices that every patch meets; positions are added.
@@ -34,7 +35,8 @@ std::vector<arch::Tower> towers_of(const ModelChoice& model) {
   if (model.spec.nested_in.empty()) return {};
   auto out = arch::towers_of(model.config_text, model.spec.hidden);
   std::erase_if(out, [](const arch::Tower& tower) { return tower.fqn.empty(); });
-  if (model.spec.vision && !out.empty() && !out.front().parameters) set_sizes(out.front(), model);
+  for (auto& tower : out)
+    if (model.spec.vision && !tower.parameters) set_sizes(tower, model);
   // Pictures of any size are counted with the most pixels that the processor leaves them, but at most 1,280 tokens of
   // the decoder: the default of Qwen2-VL's processor. Qwen3-VL's allows 16,384 and Pixtral's 3,025, which few pictures
   // have.

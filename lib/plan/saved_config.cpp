@@ -22,6 +22,8 @@ std::string saved_config(const ModelChoice& model, DType stored, const TextEnds&
   value.set("tie_word_embeddings", model.spec.tied_embeddings);
   for (const auto& [key, id] : {std::pair("bos_token_id", ends.bos), std::pair("eos_token_id", ends.eos)})
     if (id && value.find(key) == nullptr) value.set(key, std::int64_t{*id});
+  // The audio tower is neither read nor trained, so its weights are not saved either.
+  if (model.spec.vision && value.find("audio_config") != nullptr) value.set("audio_config", config::Value());
   // transformers' classifiers find the last token of a padded row by it.
   if (model.spec.classes > 0 && !model.spec.pad_token && ends.pad) value.set("pad_token_id", std::int64_t{*ends.pad});
   return config::to_json(value, 2) + "\n";

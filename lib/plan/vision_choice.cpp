@@ -87,7 +87,8 @@ std::string against_tower(const pictures::Processor& processor, const arch::Visi
   if (vision.any_size()) {
     if (!processor.patches) return "it makes pictures of one size, the tower takes patches";
     const auto& patches = *processor.patches;
-    if ((vision.kind == arch::TowerKind::kPixtral) != patches.longest_edge.has_value())
+    if ((vision.kind == arch::TowerKind::kPixtral) != patches.longest_edge.has_value() ||
+        (vision.kind == arch::TowerKind::kGemma4) != patches.soft_tokens.has_value())
       return "it resizes pictures for another tower";
     if (patches.patch == vision.patch && patches.merge == vision.merge && patches.frames == vision.frames) return "";
     return fmt::format(
@@ -138,10 +139,13 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     if (vision.kind == kPixtral) patches->longest_edge = vision.image;
     if (vision.kind == kQwen25) std::tie(patches->least, patches->most) = std::pair(56 * 56, 16384 * 28 * 28);
     if (vision.kind == kQwen3) std::tie(patches->least, patches->most) = std::pair(64 * 32 * 32, 16384 * 32 * 32);
+    if (vision.kind == kGemma4) patches->soft_tokens = 280;
   } else {
     return;
   }
   set_pixels(recipe, *model.processor, report);
+  if (vision.kind == arch::TowerKind::kGemma4 && model.processor->patches)
+    model.processor->patches->positions = vision.table;
   if (const auto why = against_tower(*model.processor, vision); !why.empty()) refuse(why);
 }
 
@@ -149,12 +153,12 @@ std::optional<pictures::PictureTokens> picture_tokens(const ModelChoice& model) 
   const auto& vision = model.spec.vision;
   if (!vision) return std::nullopt;
   pictures::PictureTokens out{.placeholder = vision->image_token, .processor = model.processor};
+  out.both_ways = vision->both_ways;
+  out.begin = vision->begin_token;
+  out.end = vision->end_token;
+  out.own_lines = !vision->any_size();
   if (!vision->any_size()) {
     out.per_picture = vision->tokens();
-    out.both_ways = vision->both_ways;
-    out.begin = vision->begin_token;
-    out.end = vision->end_token;
-    out.own_lines = true;
     return out;
   }
   out.axes = vision->qwen();

@@ -89,16 +89,15 @@ std::string pictures_text(const plan::ModelChoice& model) {
   if (!tower) return "";
   if (!tower->any_size())
     return fmt::format("pictures  {} tower: {} of {} layers, hidden {}; {} x {} pixels, {} tokens each\n",
-                       tower->kind == arch::TowerKind::kClip ? "CLIP" : "SigLIP", tower->used_layers, tower->layers,
-                       tower->hidden, tower->image, tower->image, tower->tokens());
-  auto out = fmt::format("pictures  {}: {} of {} layers, hidden {}; any size",
-                         tower->kind == arch::TowerKind::kPixtral ? "Pixtral" : "Qwen ViT", tower->used_layers,
+                       name_of(tower->kind), tower->used_layers, tower->layers, tower->hidden, tower->image,
+                       tower->image, tower->tokens());
+  auto out = fmt::format("pictures  {}: {} of {} layers, hidden {}; any size", name_of(tower->kind), tower->used_layers,
                          tower->layers, tower->hidden);
   if (!model.processor || !model.processor->patches) return out + "\n";
   const auto& patches = *model.processor->patches;
   const auto area = std::int64_t{patches.side()} * patches.side();
   return out + fmt::format(", {} to {} tokens each, a token for {} x {} pixels\n",
-                           patches.longest_edge ? 1 : std::max<std::int64_t>(patches.least / area, 1),
+                           patches.by_area() ? std::max<std::int64_t>(patches.least / area, 1) : 1,
                            patches.most_tokens(), patches.side(), patches.side());
 }
 

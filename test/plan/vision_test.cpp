@@ -15,6 +15,7 @@
 #include "estimate/search.h"
 #include "golden_folder.h"
 #include "plan/model_names.h"
+#include "plan/saved_config.h"
 #include "planned.h"
 #include "temporary_folder.h"
 
@@ -115,10 +116,59 @@ TEST_CASE("Mistral 3 is trained, with the parameters of transformers' modules", 
   CHECK(counted == tower);
 }
 
+/// A tiny Gemma 4, with more keys of its tower.
+std::string gemma4(const std::string& decoder, const std::string& tower = "", const std::string& rest = "") {
+  return R"({"model_type": "gemma4", "image_token_id": 9, "text_config": {"model_type": ")" + decoder + R"(", )" +
+         kSizes + R"(, "head_dim": 8, "global_head_dim": 8, "hidden_size_per_layer_input": 0},
+         "vision_config": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "num_key_value_heads": 2, "head_dim": 4, "patch_size": 4)" +
+         tower + "}" + rest + "}";
+}
+
+TEST_CASE("Gemma 4 is trained, with the parameters of transformers' modules", "[plan][vision]") {
+  CHECK(why_not(gemma4("gemma4_text")).empty());
+  for (const auto& [family, parameters] :
+       {std::pair<std::string, std::int64_t>{"gemma4", 206'928}, {"gemma4_moe", 105'544}}) {
+    INFO(family);
+    const auto name = golden_folder() + "/vlm/" + family + "/config.json";
+    const auto parsed = arch::parse_hf_config(text_of(name), name, {});
+    REQUIRE(parsed.spec);
+    std::int64_t trained = 0;
+    for (const auto& parameter : arch::parameters(*parsed.spec))
+      if (parameter.trainable && parameter.tied_to.empty()) trained += parameter.shape.elements();
+    CHECK(trained == parameters);
+    CHECK(parsed.spec->vision->both_ways == (family == "gemma4_moe"));
+  }
+}
+
+TEST_CASE("Gemma 4's towers have the parameters of transformers' modules", "[plan][vision]") {
+  // Sizes like E2B's and 31B's, counted in transformers 5.24: the tower, its embedder, and stored limits and factors.
+  const std::string small = R"("hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+      "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64, "use_clipped_linears": true)";
+  const std::string large = R"("hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 72, "standardize": true)";
+  for (const auto& [tower, width, trained, stored] : {std::tuple(small, 1536, 167'364'608 + 1'179'648, 448),
+                                                      std::tuple(large, 2816, 569'548'080 + 3'244'032, 2304)}) {
+    const auto parsed = arch::parse_hf_config(
+        fmt::format(R"({{"model_type": "gemma4", "text_config": {{"model_type": "gemma4_text", "hidden_size": {},
+            "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 1,
+            "head_dim": 256, "hidden_size_per_layer_input": 0}}, "vision_config": {{"patch_size": 16, {}}}}})",
+                    width, tower),
+        "config.json", {});
+    INFO(to_text(parsed.errors));
+    REQUIRE(parsed.spec);
+    std::int64_t own = 0, buffers = 0;
+    for (const auto& parameter : arch::parameters(*parsed.spec))
+      if (parameter.role == arch::Role::kTower) (parameter.trainable ? own : buffers) += parameter.shape.elements();
+    CHECK(own == trained);
+    CHECK(buffers == stored);
+  }
+}
+
 TEST_CASE("Qwen's, Gemma's and Mistral's towers are read as published folders and transformers spell them",
           "[plan][vision]") {
-  for (const std::string family :
-       {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "mistral3"}) {
+  for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3",
+                                   "gemma4", "gemma4_moe", "mistral3"}) {
     INFO(family);
     const auto file = golden_folder() + "/vlm/" + family + "/config";
     const auto read = [&](const std::string& name) {
@@ -183,6 +233,17 @@ TEST_CASE("other towers and decoders are planned only, with the reason", "[plan]
           {mistral("mistral", "", R"(, "projector_hidden_act": "relu")"), "projector's activation"},
           {mistral("mistral", "", R"(, "spatial_merge_size": 16384)"), "larger than pictures"},
           {mistral("llama"), "its decoder is a llama"},
+          {gemma4("llama"), "its decoder is a llama"},
+          {gemma4("gemma4_text", R"(, "model_type": "siglip_vision_model")"), "vision tower is a siglip_vision_model"},
+          {gemma4("gemma4_text", R"(, "head_dim": 8)"), "not as wide as its rows"},
+          {gemma4("gemma4_text", R"(, "num_key_value_heads": 1)"), "share keys"},
+          {gemma4("gemma4_text", R"(, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 2)"),
+           "rotated by two axes"},
+          {gemma4("gemma4_text", R"(, "hidden_activation": "silu")"), "activation is silu"},
+          {gemma4("gemma4_text", R"(, "attention_bias": true)"), "has biases"},
+          {gemma4("gemma4_text", R"(, "attention_dropout": 0.1)"), "dropout"},
+          {gemma4("gemma4_text", R"(, "rope_parameters": {"rope_type": "yarn"})"), "rope_type is yarn"},
+          {gemma4("gemma4_text", R"(, "rope_parameters": {"rope_theta": 1})"), "rope_theta"},
           {qwen("qwen3_vl", R"("rope_scaling": {"mrope_section": [1, 1]})"), "no mrope_section"},
           {qwen("qwen3_vl", kSections, R"(, "out_hidden_size": 16)"), "rows of 16 numbers, the decoder takes 8"},
           {qwen("qwen3_vl", kSections, R"(, "deepstack_visual_indexes": [0, 9])"), "a layer that the tower lacks"},
@@ -322,6 +383,9 @@ TEST_CASE("limits of a resized picture are those of the recipe, for towers that 
   edge.replace(edge.find("vlm/llava"), 9, "vlm/mistral3");
   CHECK(problems_of(edge).second == "no-effect processor.max_pixels");
   CHECK(problems_of(any("processor: {min_pixels: 2000}\n")).first == "bad-value processor.min_pixels");
+  auto budget = recipe("processor: {max_pixels: 512}\n");
+  budget.replace(budget.find("vlm/llava"), 9, "vlm/gemma4");
+  CHECK(problems_of(budget).second == "no-effect processor.max_pixels");
   CHECK(problems_of(any(fmt::format("processor: {{pretrained_model_name_or_path: {}}}\n", kModel))).first ==
         "unsupported-model processor.pretrained_model_name_or_path");
   CHECK(
@@ -407,6 +471,61 @@ TEST_CASE("Qwen3-VL's tower has the published parameters", "[plan][vision]") {
   CHECK(*towers[0].parameters == 8'767'123'696 - 8'190'735'360);
   // Two per weight of the patches and of the layers, which the mergers follow.
   CHECK(towers[0].token_flops == 2.0 * (3 * 2 * 16 * 16 * 1152 + 27 * (4 * 1152 * 1152 + 2 * 1152 * 4304)));
+}
+
+TEST_CASE("Gemma 4 with pictures is refused on meshes that its decoder does not allow", "[plan][vision]") {
+  const auto problem = [](const std::string& family, const std::string& mesh) {
+    auto text = recipe("device: cpu\ndistributed: {strategy: fsdp2, " + mesh + "}\n");
+    const std::string from = kModel + "}";
+    return problems_of(text.replace(text.find(from), from.size(), golden_folder() + "/vlm/" + family + "}"), 2).first;
+  };
+  CHECK(problem("gemma4", "dp_size: 2").empty());
+  CHECK_THAT(problem("gemma4", "tp_size: 2"), Catch::StartsWith("unsupported-option distributed.tp_size"));
+  CHECK_THAT(problem("gemma4_moe", "tp_size: 2"), Catch::StartsWith("unsupported-option distributed.tp_size"));
+  CHECK_THAT(problem("gemma4", "pp_size: 2, pipeline: {}"),
+             Catch::StartsWith("unsupported-option distributed.pp_size"));
+}
+
+TEST_CASE("a model without its audio tower is saved without the tower's configuration", "[plan][vision]") {
+  const std::string text = gemma4("gemma4_text", "", R"(, "audio_config": {"hidden_size": 8})");
+  const auto parsed = arch::parse_hf_config(text, "config.json", {});
+  REQUIRE(parsed.spec);
+  const ModelChoice model{.spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = text};
+  CHECK(towers_of(model).size() == 2);
+  CHECK_THAT(saved_config(model, DType::kFloat32, {}), Catch::Contains("\"audio_config\": null"));
+}
+
+TEST_CASE("Gemma 4's tower is in a plan's parameters, memory and time", "[plan][vision]") {
+  const auto planned = [](const std::string& sections) {
+    auto text = recipe("device: cpu\n" + sections);
+    const std::string from = kModel + "}";
+    return test::planned(text.replace(text.find(from), from.size(), golden_folder() + "/vlm/gemma4}"));
+  };
+  const auto whole = planned(""), frozen = planned("freeze_config: {freeze_vision_tower: true}\n");
+  CHECK(whole.unsupported.empty());
+  std::int64_t stored = 0, tower = 0;
+  for (const auto& parameter : arch::parameters(whole.model->layout)) {
+    if (!parameter.tied_to.empty()) continue;
+    stored += parameter.shape.elements();
+    if (parameter.role == arch::Role::kTower) tower += parameter.shape.elements();
+  }
+  const auto steady = [](const estimate::EstimatedPlan& plan) {
+    return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(estimate::Phase::kSteady)];
+  };
+  CHECK(whole.estimate->memory.ranks.front().parameters == stored);
+  CHECK(steady(whole).activations > steady(frozen).activations);
+  CHECK(steady(whole).optimizer - steady(frozen).optimizer == Approx(8.0 * static_cast<double>(tower)));
+  CHECK(whole.estimate->time.step > frozen.estimate->time.step);
+  const auto towers = towers_of(*whole.model);
+  REQUIRE(towers.size() == 2);
+  CHECK(towers[0].tokens == 70 * 9);
+  CHECK(towers[1].fqn == "model.embed_vision");
+  CHECK(towers[1].tokens == 70);
+  CHECK(*towers[1].parameters == 48 * 32);
+  const auto& patches = *whole.model->processor->patches;
+  CHECK(patches.soft_tokens == 70);
+  CHECK(patches.positions == 128);
+  CHECK(towers[1].token_flops == 2.0 * 48 * 32);
 }
 
 TEST_CASE("each tensor-parallel rank has the whole tower", "[plan][vision]") {

@@ -120,8 +120,9 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
 }
 
 std::string own_name(const std::string& name) {
-  if (name.starts_with("lm_head") || name.starts_with("model.language_model.") || name.starts_with("model.visual."))
-    return name;
+  for (const char* same :
+       {"lm_head", "model.language_model.", "model.visual.", "model.vision_tower.", "model.embed_vision."})
+    if (name.starts_with(same)) return name;
   if (name.starts_with("model.")) return "model.language_model." + name.substr(6);
   const std::string decoder = "language_model.";
   if (name.starts_with(decoder + "lm_head")) return name.substr(decoder.size());

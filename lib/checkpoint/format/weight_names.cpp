@@ -98,6 +98,13 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   return out;
 }
 
+/// Whether a layer's tensor is of its keys and values.
+bool is_of_keys(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kModules = {".self_attn.k_proj.", ".self_attn.v_proj.",
+                                                        ".self_attn.k_norm.", ".self_attn.v_norm."};
+  return std::ranges::any_of(kModules, [&](auto module) { return name.starts_with(module); });
+}
+
 /// Tensors that a folder may contain but that are not needed.
 bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const arch::Layout& layout) {
   if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".embeddings.position_ids") ||
@@ -105,10 +112,15 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
     return true;
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
   if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;  // Qwen3-Next and Qwen3.5
+  if (spec.vision && spec.vision->kind == arch::TowerKind::kGemma4 &&
+      (name.starts_with("model.audio_tower.") || name.starts_with("model.embed_audio.")))
+    return true;
   const std::string layers = layout.layers + ".";
-  if (spec.mtp_layers == 0 || !name.starts_with(layers)) return false;
+  if (!name.starts_with(layers)) return false;
   int layer = -1;
-  std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  const auto after = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  if (layer >= 0 && layer < layout.layer_count() && !spec.has_keys(layer))  // which another layer lends
+    return is_of_keys(std::string_view(after.ptr, static_cast<std::size_t>(name.data() + name.size() - after.ptr)));
   return layer >= layout.layer_count() && layer < layout.layer_count() + spec.mtp_layers;
 }
 
