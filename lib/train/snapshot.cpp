@@ -123,8 +123,8 @@ std::string Snapshot::beyond(const Buffer& buffer, const at::Tensor& live, std::
     return least.item<double>() >= -limit && most.item<double>() <= limit;
   };
   if (within(buffer.begin, buffer.end - buffer.begin)) return "";
-  for (const auto& share : buffer.shares)
-    if (!within(share.offset, share.length))
+  for (const auto& share : buffer.shares)  // limits that a model stores (Gemma 4's) may be infinite
+    if (share.weight->info.trainable && !within(share.offset, share.length))
       return state.empty() ? share.weight->info.fqn : state_name(share.weight->info.fqn, state);
   return "";  // it is in padding, or in elements that another rank writes
 }

@@ -182,6 +182,25 @@ void check_saved(comm::World& world) {
   world.control().barrier()->wait();
 }
 
+/// A new Gemma 4's linear modules have no limits, which are infinite numbers in its weights.
+void check_limits(comm::World& world) {
+  const test::SharedFolder folder(world);
+  auto text = recipe_of({.family = "gemma4"}, world.size(), folder / "run", true);
+  const auto model = "pretrained_model_name_or_path: " + vision_folder() + "/gemma4",
+             from = "from_pretrained, " + model;
+  text.replace(text.find(from), from.size(), "from_config, config: {" + model + "}");
+  test::train_to(world, text, 1);
+  Diagnostics problems;
+  const auto files =
+      checkpoint::TensorFolder::open(checkpoint::newest_checkpoint(folder / "run") / "model", "model", problems);
+  RANK_CHECK(files.has_value());
+  const auto limit = files->find("model.vision_tower.encoder.layers.0.mlp.up_proj.output_max");
+  RANK_CHECK(limit.info != nullptr && limit.info->shape.empty());
+  float value = 0;
+  limit.file->read(*limit.info, 0, reinterpret_cast<char*>(&value), sizeof(value));
+  RANK_CHECK(std::isinf(value) && value > 0);
+}
+
 /// From the file of conversations: rows, pictures and labels come through the data set.
 void check_conversations(comm::World& world) {
   Session session(world, {});
@@ -288,6 +307,7 @@ const std::vector<test::RankCase> kCases = {
     {"adapters of the decoder", check_adapters, 1, 1},
     {"packs", check_packs, 1, 1},
     {"a teacher sees the pictures of its student", check_distillation},
+    {"limits that are infinite are saved", check_limits, 1, 1},
     {"experts over the ranks", check_experts, 2, 2},
     {"places of pictures' tokens by time, row and column", check_axes, 1, 1},
     {"gradients of every weight of other families' towers and decoders",
