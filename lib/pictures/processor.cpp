@@ -217,13 +217,8 @@ Size within_tokens(Size from, const PatchSettings& settings) {
   const double factor = std::sqrt(most * side * side / (height * width));
   const auto fit = [&](double value) { return std::floor(factor * value / side); };
   double columns = fit(width), rows = fit(height);
-  if (rows < 1) {
-    rows = 1;
-    columns = std::min(std::floor(width / height), most);
-  } else if (columns < 1) {
-    columns = 1;
-    rows = std::min(std::floor(height / width), most);
-  }
+  if (rows < 1) rows = 1, columns = most;  // one side is more than that many times the other
+  if (columns < 1) columns = 1, rows = most;
   return {static_cast<int>(columns * side), static_cast<int>(rows * side)};
 }
 

@@ -1,6 +1,7 @@
 // Training with pictures against transformers 5.23 (test/golden/vlm): pixel values, and ten steps of tiny models with
 // vision towers, everything trained or the tower frozen.
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -201,6 +202,23 @@ void check_limits(comm::World& world) {
   RANK_CHECK(std::isinf(value) && value > 0);
 }
 
+/// Gemma 4's pictures whose tokens see each other in layers with a window, but not in those without, of which one is
+/// not the last: losses of the batches before training.
+void check_both_ways(comm::World& world) {
+  const auto recorded = read_json("gemma4/reference.json");
+  const test::SharedFolder folder(world);
+  test::fs::copy(vision_folder() + "/gemma4", folder / "model");
+  auto config = read_json("gemma4/config.json");
+  config["text_config"]["use_bidirectional_attention"] = "vision";
+  config["text_config"]["sliding_window"] = 96;  // so that answers see pictures in the layers behind
+  std::ofstream(folder / "model/config.json") << config;
+  Session session(world, {.family = "gemma4", .model = (folder / "model").native()});
+  for (std::size_t batch = 0; batch < 5; ++batch) {
+    const auto result = session.trainer().gradients(0, session.batches_of(recorded["batches"][batch], 0), false);
+    check_near(fmt::format("loss of batch {}", batch), result.loss, recorded["both_ways"][batch].get<double>(), kLoss);
+  }
+}
+
 /// From the file of conversations: rows, pictures and labels come through the data set.
 void check_conversations(comm::World& world) {
   Session session(world, {});
@@ -307,6 +325,7 @@ const std::vector<test::RankCase> kCases = {
     {"adapters of the decoder", check_adapters, 1, 1},
     {"packs", check_packs, 1, 1},
     {"a teacher sees the pictures of its student", check_distillation},
+    {"tokens of Gemma 4's pictures that see each other", check_both_ways, 1, 1},
     {"limits that are infinite are saved", check_limits, 1, 1},
     {"experts over the ranks", check_experts, 2, 2},
     {"places of pictures' tokens by time, row and column", check_axes, 1, 1},
