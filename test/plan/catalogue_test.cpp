@@ -167,6 +167,7 @@ TEST_CASE("catalogue models without an exact published total have about the publ
            About{"Qwen/Qwen3-Omni-30B-A3B-Instruct", 31, false},  // the thinker, without its audio encoder
            About{"stepfun-ai/Step-3.7-Flash", 198, false},        // without its tower, as the next
            About{"thinkingmachines/Inkling", 975, false},
+           About{"nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16", 31, false},  // without its encoders
        }) {
     CAPTURE(name);
     const auto parsed = arch::parse_hf_config(*find_in_catalogue(name), "catalogue", {});
