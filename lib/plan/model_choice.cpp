@@ -108,8 +108,6 @@ void check_places(const std::string& text, const config::Value& overrides, const
       report.refuse("unknown-key", path)
           .says("'{}' has no text_config: it is a language model", name)
           .hint("write its keys under {}", section);
-    // NeMo's recipes switch Qwen's multi-token heads off by it; they are never made here.
-    if (key == "num_nextn_predict_layers" && item == config::Value(0)) continue;
     const bool of_decoder = nested && (std::ranges::find(keys, key) != keys.end() || decoder->find(key) != nullptr);
     if (of_decoder && std::ranges::find(kOfWhole, key) == kOfWhole.end())
       report.refuse("unknown-key", path)

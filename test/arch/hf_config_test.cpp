@@ -293,7 +293,9 @@ TEST_CASE("Gemma 4's layers differ in heads, keys and widths, in both spellings"
            {R"(, "vocab_size": 256)", "vocab_size_per_layer_input"},
            {R"(, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8,
                "num_kv_shared_layers": 3, "use_double_wide_mlp": true)",
-            "use_double_wide_mlp"}}) {
+            "use_double_wide_mlp"},
+           {R"(, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 5, "moe_intermediate_size": 8)",
+            "top_k_experts"}}) {
     INFO(more);
     const auto parsed = parse_hf_config(gemma4(more), "config.json");
     REQUIRE(parsed.errors.size() == 1);

@@ -1,6 +1,7 @@
 #include "arch/families/experts.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <string>
 #include <utility>
@@ -35,9 +36,13 @@ MixtureOfExperts& read_experts(ConfigReader& config, ModelSpec& spec, Keys count
 
 void check_experts(ConfigReader& config, const ModelSpec& spec) {
   const auto& moe = *spec.moe;
+  constexpr std::array<std::string_view, 4> kTopK = {"num_experts_per_tok", "num_experts_per_token", "moe_k",
+                                                     "top_k_experts"};
   if (!config.good({"num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"})) return;
+  const auto written = std::ranges::find_if(kTopK, [&](auto key) { return config.has(key); });
   if (moe.top_k > moe.experts)
-    config.bad_value("num_experts_per_tok", fmt::format("{} of {} experts per token", moe.top_k, moe.experts),
+    config.bad_value(written == kTopK.end() ? kTopK.front() : *written,
+                     fmt::format("{} of {} experts per token", moe.top_k, moe.experts),
                      fmt::format("it must be at most {}", moe.experts));
   if (moe.experts % moe.groups != 0)
     config.refuse("indivisible", "n_group")
