@@ -160,6 +160,8 @@ def deeper(source, folder, layers):
     shutil.copytree(source, folder)
     config = json.loads((folder / "config.json").read_text())
     old = config["text_config"]["num_hidden_layers"]
+    if "per_layer_config" in config["text_config"]:  # layers that are not alike
+        return
     with_layers(config["text_config"], layers)
     (folder / "config.json").write_text(json.dumps(config))
     data = (folder / "model.safetensors").read_bytes()

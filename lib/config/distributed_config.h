@@ -236,7 +236,7 @@ struct FSDP2Config {
   Field<int> fsdp2_forward_prefetch_depth{"fsdp2_forward_prefetch_depth", 1,
                                           "Units gathered ahead in the forward pass.", at_least<0>};
   Field<MultimodalConfig> multimodal{
-      "multimodal", {}, "Vision and audio towers.", Ignored{"the models here have a language tower only"}};
+      "multimodal", {}, "Vision and audio towers.", Ignored{"each rank computes all pictures of its sequences"}};
 };
 
 /// What Megatron-FSDP shards, by number or by name: 0 no_shard, 1 optim, 2 optim_grads, 3 optim_grads_params. nvFSDP's

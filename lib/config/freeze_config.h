@@ -28,7 +28,7 @@ struct FreezeConfig {
       "Freeze the vision tower, but not the projector; null: true if nothing is named in freeze_modules and "
       "unfreeze_modules."};
   Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Freeze the audio tower.",
-                                                Ignored{"models with an audio tower are not trained"}};
+                                                Ignored{"audio towers are not trained"}};
   Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Freeze the video embedder.",
                                                    Ignored{"models with a video embedder are not trained"}};
   Field<std::optional<bool>> freeze_language_model{

@@ -300,13 +300,14 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
 StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
   if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
   const auto all = microbatch.ids.eq(spec_.vision->image_token);
+  const auto& pictures = microbatch.pictures;
   Placeholders out{.places = all.flatten().nonzero().squeeze(1)};
-  out.count = out.places.size(0);
+  out.count = pictures.before.defined() ? pictures.placeholders : out.places.size(0);
   const auto here = options_.seams.tensor->tokens(all);
-  if (here.size(1) == all.size(1)) return out;
+  if (here.size(1) == all.size(1) && !pictures.before.defined()) return out;
   out.places = here.flatten().nonzero().squeeze(1);
-  const auto numbers = (all.flatten().cumsum(0) - 1).view(all.sizes());
-  out.numbers = options_.seams.tensor->tokens(numbers).flatten().index_select(0, out.places);
+  const auto before = pictures.before.defined() ? pictures.before : (all.flatten().cumsum(0) - 1).view(all.sizes());
+  out.numbers = options_.seams.tensor->tokens(before).flatten().index_select(0, out.places);
   return out;
 }
 

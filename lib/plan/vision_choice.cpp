@@ -22,6 +22,7 @@ using config::Recipe;
 struct Situation {
   const Recipe& recipe;
   const mesh::MeshSizes& sizes;
+  const ModelChoice* model;  ///< null: unknown
 };
 struct Obstacle {
   bool (*stands)(const Situation& s);
@@ -29,8 +30,8 @@ struct Obstacle {
   const char* why;
 };
 constexpr std::array kObstacles = {
-    Obstacle{[](const Situation& s) { return s.sizes.cp > 1; }, "distributed.cp_size",
-             "context parallelism would divide pictures"},
+    Obstacle{[](const Situation& s) { return s.sizes.cp > 1 && s.model != nullptr && s.model->spec.vision->both_ways; },
+             "distributed.cp_size", "context parallelism knows no tokens that see later ones"},
     Obstacle{[](const Situation& s) { return config::classes_of(s.recipe) > 0; }, "model._target_",
              "classifiers are language models"},
     Obstacle{[](const Situation& s) { return s.recipe.generation().has_value(); }, "generation",
@@ -185,7 +186,7 @@ void check_vision(const config::LoadedRecipe& recipe, const ModelChoice* model, 
     return;
   }
   for (const auto& each : kObstacles)
-    if (each.stands({recipe.recipe, sizes}))
+    if (each.stands({recipe.recipe, sizes, model}))
       report.plan_only(training, each.why,
                        Diagnostic{"unsupported-option"}
                            .says("the model has a vision tower: {}", each.why)

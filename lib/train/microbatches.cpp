@@ -107,6 +107,20 @@ at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, at::Device de
   return out.to(device);
 }
 
+/// Of each token of the rows, the number of placeholders before it [rows, length]; and of all.
+std::pair<at::Tensor, std::int64_t> before_each(const Rows& rows, std::int32_t placeholder, at::Device device) {
+  const auto length = rows.batch.length;
+  auto out = at::zeros({rows.count, length}, at::kLong);
+  auto* to = out.mutable_data_ptr<std::int64_t>();
+  const auto* ids = rows.batch.input_ids.data() + rows.first * length;
+  std::int64_t number = 0;
+  for (std::int64_t i = 0; i < rows.count * length; ++i) {
+    to[i] = number;
+    number += ids[i] == placeholder ? 1 : 0;
+  }
+  return {out.to(device), number};
+}
+
 }  // namespace
 
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
@@ -151,11 +165,18 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
     const Rows of{batch, static_cast<std::int64_t>(i) * rows, rows};
     auto& microbatch = out[i];
     microbatch.pictures = values_of(of, *pictures, device, pixels);
+    if (place.size > 1) {
+      auto [before, all] = before_each(of, pictures->placeholder, device);
+      microbatch.pictures.before = parallel::own_tokens(before, place);
+      microbatch.pictures.placeholders = all;
+    }
     const auto first = batch.pictures.begin() + of.first;
     const bool any = std::any_of(first, first + rows, [](const auto& row) { return !row.empty(); });
     if (pictures->both_ways && any) microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
     if (pictures->axes && !microbatch.pictures.grids.empty())
-      microbatch.axes = axes_of(of, microbatch.pictures.grids, *pictures, device);
+      microbatch.axes =
+          parallel::own_tokens(axes_of(of, microbatch.pictures.grids, *pictures, device).flatten(0, 1), place)
+              .view({3, rows, -1});
   }
   return out;
 }

@@ -282,13 +282,22 @@ std::pair<std::string, std::string> problems_of(const std::string& text, int ran
 TEST_CASE("what does not work with pictures is refused where it is set", "[plan][vision]") {
   CHECK(problems_of(recipe()).first.empty());
   for (const auto& [sections, ranks, key] : std::vector<std::tuple<std::string, int, std::string>>{
-           {"distributed: {strategy: fsdp2, cp_size: 2}\n", 2, "distributed.cp_size"},
            {"fp8: {enabled: true}\n", 1, "fp8"},
            {"optimizer: {_target_: torch.optim.Muon, lr: 0.01}\n", 1, "optimizer"},
            {"generation: {prompts: [a]}\n", 1, "generation"}}) {
     INFO(sections);
     CHECK_THAT(problems_of(recipe(sections), ranks).first, Catch::Contains("unsupported-option " + key));
   }
+}
+
+TEST_CASE("ranks divide sequences with pictures, unless a picture's tokens see later ones", "[plan][vision]") {
+  const auto divided = [](const std::string& family) {
+    auto text = recipe("distributed: {strategy: fsdp2, cp_size: 2}\n");
+    return problems_of(text.replace(text.find(kModel), kModel.size(), golden_folder() + "/vlm/" + family), 2).first;
+  };
+  CHECK(divided("llava").empty());
+  CHECK(divided("qwen3_vl").empty());
+  CHECK(divided("gemma3") == "unsupported-option distributed.cp_size");
 }
 
 TEST_CASE("a teacher sees the pictures that its student sees", "[plan][vision]") {
@@ -326,7 +335,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     const auto loaded = config::read_recipe("recipe: KnowledgeDistillationRecipeForVLM\nmodel: {_target_: " + target +
                                                 ", pretrained_model_name_or_path: some/model}\n"
                                                 "teacher_model: {pretrained_model_name_or_path: other/model}\n"
-                                                "distributed: {cp_size: 2}\n"
+                                                "fp8: {enabled: true}\n"
                                                 "dataset: {_target_: mock, vocab_size: 64, seq_length: 16}\n",
                                             "recipe.yaml", {}, {});
     INFO(to_text(loaded.problems));
@@ -337,8 +346,7 @@ TEST_CASE("a plan without sizes lists what is not done with pictures, by the cla
     for (const auto& each : result.plan->unsupported) out.push_back(each.key);
     return out;
   };
-  CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") ==
-        std::vector<std::string>{"distributed.cp_size"});
+  CHECK(keys("nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained") == std::vector<std::string>{"fp8"});
   CHECK(keys("nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained").empty());
 }
 

@@ -69,6 +69,13 @@ void check_packs(comm::World& world) {
                        .rows = test::RunRows::kPacked});
 }
 
+/// Sequences that two ranks divide, pictures with them: plain rows, and packs.
+void check_context(comm::World& world) {
+  for (const std::string family : {"llava", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"})
+    for (const auto rows : {test::RunRows::kTogether, test::RunRows::kPacked})
+      check_both(world, {.mesh = "strategy: fsdp2, cp_size: 2", .family = family, .data_ranks = 1, .rows = rows});
+}
+
 void check_teachers(comm::World& world) {
   for (const auto& family : all_families())
     test::check_teacher(world, {.mesh = "strategy: fsdp2, " + pipeline("1F1B"), .family = family, .data_ranks = 1});
@@ -121,6 +128,7 @@ const std::vector<test::RankCase> kCases = {
     {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
     {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},
     {"packs with pictures on two stages", check_packs, 2, 2},
+    {"two ranks that divide a sequence with pictures", check_context, 2, 2},
     {"teachers with pictures on two stages", check_teachers, 2, 2},
     {"two stages on data-parallel ranks, of which some have no picture", check_data_parallel, 4, 4},
     {"rows that differ in length run one by one and in one pass", check_lengths, 2, 2},
