@@ -171,7 +171,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double gradients = tokens * r.bytes * (2 * w.hidden + widest) + chunk.backward;
   LayerActivations out;
   if (r.recompute == plan::Recompute::kFull) {
-    out.kept = tokens * r.bytes * (r.lean ? 1 : 2) * w.stream;
+    // What the layer begins with: the residual stream, and its own input (Gemma 4), which is of all layers at once.
+    out.kept = tokens * r.bytes * ((r.lean ? 1 : 2) * w.stream + spec.layer_input);
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == plan::Recompute::kSelective) {
     // Attention is kept; the norm and MLP after it are recomputed.

@@ -35,6 +35,15 @@ TEST_CASE("norms of queries and keys keep the projections twice", "[plan]") {
   CHECK(with.forward == without.forward + 10 * joined * 2);
 }
 
+TEST_CASE("full recomputation keeps what a layer begins with, its own input too", "[plan]") {
+  auto request = kTenTokens;
+  request.recompute = plan::Recompute::kFull;
+  auto spec = dense(16);
+  CHECK(layer_activations(spec, 0, request).kept == 10 * 2 * 2 * 64);
+  spec.layer_input = 8;
+  CHECK(layer_activations(spec, 0, request).kept == 10 * 2 * (2 * 64 + 8));
+}
+
 TEST_CASE("the backward pass works with the gradients of both residual inputs and of the widest activation", "[plan]") {
   // The MLP's two inputs are wider than the projections of 128, or narrower.
   CHECK(layer_activations(dense(160), 0, kTenTokens).working == 10 * 2 * (2 * 64 + 2 * 160));
