@@ -168,11 +168,11 @@ def deeper(source, folder, layers):
     size = struct.unpack("<Q", data[:8])[0]
     header, values = json.loads(data[8:8 + size]), data[8 + size:]
     for name, tensor in list(header.items()):
-        number = re.search(r"(?<!visual)\.layers\.(\d+)\.", name)
-        for layer in range(old, layers) if number and "vision_tower" not in name else ():
-            if layer % old != int(number[1]):
-                continue
-            begin, end = tensor["data_offsets"]
+        number = re.search(r"\.layers\.(\d+)\.", name)
+        if not number or "vision_tower" in name:
+            continue
+        begin, end = tensor["data_offsets"]
+        for layer in range(old + int(number[1]), layers, old):
             header[f"{name[:number.start()]}.layers.{layer}.{name[number.end():]}"] = {
                 **tensor, "data_offsets": [len(values), len(values) + end - begin]}
             values += values[begin:end]

@@ -11,9 +11,8 @@
 namespace automodel::arch {
 
 struct Tower {
-  std::string fqn = {};  ///< as in transformers; empty if the model's names are unknown
-  std::string what =
-      {};  ///< display name: "CLIP", "SigLIP", "Pixtral", "Qwen ViT", "MoonViT", "ViT", "projector", "vision", "audio"
+  std::string fqn = {};   ///< as in transformers; empty if the model's names are unknown
+  std::string what = {};  ///< display name: "CLIP", "Pixtral", "Qwen ViT", "MoonViT", "projector", "vision", ...
   std::optional<std::int64_t> parameters = {};  ///< unset: unknown architecture, or the config omits sizes
   int layers = 0;
   std::int64_t hidden = 0;

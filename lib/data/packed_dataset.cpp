@@ -150,6 +150,7 @@ std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const c
   const std::int64_t size = config.packed_sequence_size();
   const bool neat = config.neat();
   const std::int64_t most = std::min<std::int64_t>(config.capacity(), config.max_length().value_or(config.capacity()));
+  const char* limit = most < config.capacity() ? "max_length" : "packed_sequence_size";
   const std::int64_t multiple =
       neat ? 1 : std::lcm<std::int64_t, std::int64_t>(config.pad_to_multiple_of(), cp_size > 1 ? 2 * cp_size : 1);
   std::vector<Row> kept;
@@ -162,16 +163,14 @@ std::shared_ptr<const Dataset> pack(std::shared_ptr<const Dataset> rows, const c
     }
     ++dropped;
     if (config.drop_long_samples()) continue;
-    problems.add("sequence-too-long", key + ".packed_sequence_size")
+    problems.add("sequence-too-long", key + "." + limit)
         .says("row {} has {} tokens, a pack takes {}", i + 1, padded, most)
-        .hint("a larger packed_sequence_size, or drop_long_samples: true");
+        .hint("a larger {}, or drop_long_samples: true", limit);
     return nullptr;
   }
   Packs packs = neat ? pack_evenly(kept, config) : pack_in_order(kept, config);
   if (packs.ends.empty()) {
-    problems.add("empty-data", key + ".packed_sequence_size")
-        .says("no row fits into {} tokens", most)
-        .hint("a larger packed_sequence_size");
+    problems.add("empty-data", key + "." + limit).says("no row fits into {} tokens", most).hint("a larger {}", limit);
     return nullptr;
   }
   for (const std::int64_t row : packs.rows) tokens += rows->length(row);

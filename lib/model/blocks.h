@@ -144,6 +144,10 @@ ops::Gate gate_of(arch::Activation activation);
 /// RMSNorm without a weight, over the last dimension.
 at::Tensor unit_rms(const at::Tensor& x, double eps);
 
+/// A frozen factor or limit as `type`: a copy, since the graph may keep it until the backward pass, when the gathered
+/// value may be another layer's.
+at::Tensor copied(const ops::Parameter& parameter, at::ScalarType type);
+
 /// A norm of the model's kind (ModelSpec::norm), with whichever parameters it has.
 class Norm {
  public:

@@ -21,12 +21,6 @@
 namespace automodel::model {
 namespace {
 
-/// A stored value in another type: a copy, since the graph may keep it until the backward pass, when the gathered one
-/// may be another layer's.
-at::Tensor copied(const ops::Parameter& parameter, at::ScalarType type) {
-  return parameter.value.to(type, false, true);
-}
-
 /// A linear module whose inputs and outputs may be limited to stored ranges, outside of which they have no gradient.
 struct ClippedLinear {
   ops::Linear linear = {};

@@ -13,6 +13,10 @@ at::Tensor unit_rms(const at::Tensor& x, double eps) {
   return (wide * at::rsqrt((wide * wide).mean(-1, true) + eps)).to(x.scalar_type());
 }
 
+at::Tensor copied(const ops::Parameter& parameter, at::ScalarType type) {
+  return parameter.value.to(type, false, true);
+}
+
 Norm::Norm(const BlockContext& context, const std::string& fqn)
     : present_(true),
       kind_(context.spec.norm),

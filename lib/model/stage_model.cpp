@@ -150,8 +150,7 @@ struct StageModel::Layer {
       const auto gate = ops::activate(ops::linear(y, drawn(input_gate, microbatch)), input_activation);
       y = y + input_norm(ops::linear(gate * input, drawn(input_up, microbatch)));
     }
-    // A copy, since the product keeps it until the backward pass, when the gathered value may be another layer's.
-    if (output_scale != nullptr) y = y * output_scale->value.to(y.scalar_type(), false, true);
+    if (output_scale != nullptr) y = y * copied(*output_scale, y.scalar_type());
     return {y, {}};
   }
 
@@ -299,15 +298,11 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
 
 StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
   if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
-  const auto all = microbatch.ids.eq(spec_.vision->image_token);
-  const auto& pictures = microbatch.pictures;
-  Placeholders out{.places = all.flatten().nonzero().squeeze(1)};
-  out.count = pictures.before.defined() ? pictures.placeholders : out.places.size(0);
-  const auto here = options_.seams.tensor->tokens(all);
-  if (here.size(1) == all.size(1) && !pictures.before.defined()) return out;
-  out.places = here.flatten().nonzero().squeeze(1);
-  const auto before = pictures.before.defined() ? pictures.before : (all.flatten().cumsum(0) - 1).view(all.sizes());
-  out.numbers = options_.seams.tensor->tokens(before).flatten().index_select(0, out.places);
+  const auto& [pixels, grids, count, before] = microbatch.pictures;
+  const auto here = options_.seams.tensor->tokens(microbatch.ids.eq(spec_.vision->image_token));
+  Placeholders out{.places = here.flatten().nonzero().squeeze(1), .count = count};
+  if (out.places.size(0) != count)
+    out.numbers = options_.seams.tensor->tokens(before).flatten().index_select(0, out.places);
   return out;
 }
 

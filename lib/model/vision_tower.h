@@ -19,10 +19,8 @@ struct PictureValues {
   /// blocks of merge x merge patches, block by block. Undefined: no picture.
   at::Tensor pixels = {};
   std::vector<arch::PatchGrid> grids = {};  ///< of any size: each picture's
-  /// Where ranks divide the sequence (context parallelism): how many placeholders there are in all, and of each token
-  /// here the number of placeholders before it, int64 [batch, tokens]. Undefined: the tokens here are all.
-  std::int64_t placeholders = 0;
-  at::Tensor before = {};
+  std::int64_t placeholders = 0;            ///< in the whole sequences
+  at::Tensor before = {};  ///< of each token here, the number of placeholders before it: int64 [batch, tokens]
 };
 
 /// What a tower adds to the decoder.

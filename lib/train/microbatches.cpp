@@ -165,8 +165,8 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
     const Rows of{batch, static_cast<std::int64_t>(i) * rows, rows};
     auto& microbatch = out[i];
     microbatch.pictures = values_of(of, *pictures, device, pixels);
-    if (place.size > 1) {
-      auto [before, all] = before_each(of, pictures->placeholder, device);
+    if (microbatch.pictures.pixels.defined()) {
+      const auto [before, all] = before_each(of, pictures->placeholder, device);
       microbatch.pictures.before = parallel::own_tokens(before, place);
       microbatch.pictures.placeholders = all;
     }

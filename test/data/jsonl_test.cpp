@@ -481,6 +481,10 @@ TEST_CASE("rows are packed in order, or longest first with the neat strategy", "
   CHECK(lengths(packing) == "|111111111|111111222|111112222|11");
   packing.max_length = 5;
   CHECK(lengths(packing) == "|111112222|11122");
+  packing.drop_long_samples = false;
+  CHECK(!pack(data, packing, 1, "packed_sequence", problems));
+  CHECK(problems.back().key == "packed_sequence.max_length");
+  packing.drop_long_samples = true;
   packing.max_length = std::nullopt;
   packing.packing_ratio = 0.7;  // 6 tokens
   CHECK(lengths(packing) == "|111111|11111|1111|11122");
