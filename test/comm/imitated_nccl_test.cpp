@@ -296,6 +296,23 @@ TEST_CASE("ranks that share a GPU are refused", "[nccl]") {
   CHECK(outcome.text.find("[gpu-shared]: ranks 0 and 1 are on the same GPU") != std::string::npos);
 }
 
+TEST_CASE("ranks share a GPU where NCCL was told to let them", "[nccl]") {
+  const auto sum = [](World& world) {
+    const auto ones = of(1);
+    everyone(world)->all_reduce(ones, comm::ReduceOp::kSum)->wait();
+    AUTOMODEL_CHECK(ones.eq(2).all().item<bool>(), "the sum is wrong");
+  };
+  const auto run_with = [&](const char* enabled, int version) {
+    ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", enabled, 1);
+    const auto outcome = run(2, sum, {.one_gpu = true, .nccl_version = version});
+    ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return outcome.code;
+  };
+  CHECK(run_with("1", 23007) == ExitCode::kOk);
+  CHECK(run_with("0", 23007) == ExitCode::kEnvironment);
+  CHECK(run_with("1", 22809) == ExitCode::kEnvironment);
+}
+
 TEST_CASE("a group allows only the traffic that it was created for", "[nccl]") {
   const auto messages = run(2, [](World& world) {
     everyone(world, {.messages = false})->exchange({{of(1), 1 - world.rank(), 0}}, {});

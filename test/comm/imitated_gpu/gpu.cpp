@@ -605,6 +605,10 @@ const char* ncclGetErrorString(ncclResult_t status) {
 const char* ncclGetLastError(ncclComm_t /*communicator*/) {
   return "";
 }
+ncclResult_t ncclGetVersion(int* version) {
+  *version = state().behaviour.nccl_version;
+  return ncclSuccess;
+}
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> made = 0;
   id->internal = {};

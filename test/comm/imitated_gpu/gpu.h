@@ -25,6 +25,7 @@ struct GpuBehaviour {
   std::uint64_t seed = 1;
   std::chrono::microseconds most_delay{200};  ///< before an operation begins
   bool one_gpu = false;                       ///< shared by all ranks
+  int nccl_version = 22809;                   ///< as ncclGetVersion reports it
   std::chrono::milliseconds longest{60'000};  ///< for a call that waits for other hosts
 };
 /// Sets the behaviour of everything created from now on, and forgets the mistakes found.
