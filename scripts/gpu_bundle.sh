@@ -43,7 +43,7 @@ for program in (target / "bin").iterdir():
 P
 
 strip -o "$stage/libexec/kernel_bench" "$build/bin/kernel_bench"
-cp scripts/gpu_check.sh scripts/gpu_table.py bench/torch_gpu.py "$stage/"
+cp scripts/gpu_check.sh scripts/gpu_table.py bench/torch_compiled.py "$stage/"
 cp docs/gpu.md "$stage/README.md"
 name="$(basename "$stage")"
 write_archive "$work" "$name" "$output" bundle

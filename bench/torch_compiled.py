@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
-"""Trains Llama-3.2-1B with plain PyTorch and torch.compile: the baseline for recipes/gpu/llama_1b.yaml.
+"""Trains a Llama-style model on one rank with plain PyTorch and torch.compile: what this program is compared with.
 
-  torch_gpu.py [--device cuda] [--steps 20] [--warmup 5] [--sequence 4096] [--batch 8] [--microbatch 1] [--tiny] [--eager]
+  torch_compiled.py [--device cuda] [--type bfloat16] [--steps 20] [--warmup 5] [--sequence 4096] [--batch 8] [--microbatch 1]
+      [--sizes HIDDEN,INNER,LAYERS,HEADS,GROUPS,VOCABULARY] [--untied] [--clip 1.0] [--threads N] [--tiny] [--eager]
 
-Float32 weights, bfloat16 autocast, fused AdamW, gradient norm clipping, random tokens. Prints one line of JSON:
-tokens_per_second, step_seconds (the median), peak_bytes, loss, and `how`: "compiled", or why not.
+Without --sizes it is Llama-3.2-1B: the baseline for recipes/gpu/llama_1b.yaml. Float32 weights (bfloat16: under autocast), fused
+AdamW, gradient norm clipping (--clip 0: none), random tokens. Prints one line of JSON: tokens_per_second, step_seconds (the
+median), first_step_seconds (since the program started), peak_bytes (of the device; on a CPU of the process), loss, and `how`:
+"compiled", or why not.
 """
 import argparse
+import contextlib
 import json
+import resource
 import statistics
 import time
+
+BEGAN = time.perf_counter()
 
 import torch
 import torch.nn.functional as F
@@ -59,6 +66,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(size.vocabulary, size.hidden)
         self.layers = nn.ModuleList(Layer(size) for _ in range(size.layers))
         self.norm = Norm(size.hidden)
+        self.head = nn.Linear(size.hidden, size.vocabulary, bias=False) if size.untied else None
         for weight in self.parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -67,7 +75,7 @@ class Decoder(nn.Module):
         x = self.embedding(tokens).to(cos.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        logits = F.linear(self.norm(x), self.embedding.weight)  # tied head
+        logits = F.linear(self.norm(x), self.embedding.weight if self.head is None else self.head.weight)
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
@@ -76,21 +84,29 @@ def main():
     words.add_argument("--device", default="cuda")
     for name, default in (("steps", 20), ("warmup", 5), ("sequence", 4096), ("batch", 8), ("microbatch", 1)):
         words.add_argument(f"--{name}", type=int, default=default)
+    words.add_argument("--type", default="bfloat16", choices=["bfloat16", "float32"])
+    words.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=[2048, 8192, 16, 32, 8, 128256])
+    words.add_argument("--untied", action="store_true", help="a head of its own")
+    words.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
+    words.add_argument("--threads", type=int)
     words.add_argument("--tiny", action="store_true", help="a model of a few thousand weights")
     words.add_argument("--eager", action="store_true", help="without torch.compile")
     given = words.parse_args()
-    size = argparse.Namespace(hidden=2048, inner=8192, layers=16, heads=32, groups=8, head=64, vocabulary=128256)
-    if given.tiny:
-        size = argparse.Namespace(hidden=64, inner=128, layers=2, heads=4, groups=2, head=16, vocabulary=512)
+    hidden, inner, layers, heads, groups, vocabulary = [64, 128, 2, 4, 2, 512] if given.tiny else given.sizes
+    size = argparse.Namespace(hidden=hidden, inner=inner, layers=layers, heads=heads, groups=groups, head=hidden // heads,
+                              vocabulary=vocabulary, untied=given.untied)
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    bfloat16 = given.type == "bfloat16"
 
     torch.manual_seed(42)
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high" if bfloat16 else "highest")
     cuda = given.device == "cuda"
     with torch.device(given.device):
         model = Decoder(size)
         angle = torch.arange(given.sequence)[:, None] / 500000 ** (torch.arange(0, size.head, 2) / size.head)
-        cos, sin = angle.cos().bfloat16(), angle.sin().bfloat16()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=cuda)
+        cos, sin = (each.bfloat16() if bfloat16 else each for each in (angle.cos(), angle.sin()))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
     loss_of, how = model, "eager"
     if not given.eager:
         loss_of, how = torch.compile(model), "compiled"
@@ -100,11 +116,12 @@ def main():
         total = torch.zeros((), device=given.device)
         for _ in range(parts):
             tokens = torch.randint(size.vocabulary, (given.microbatch, given.sequence + 1), device=given.device)
-            with torch.autocast(given.device, torch.bfloat16):
+            with torch.autocast(given.device, torch.bfloat16) if bfloat16 else contextlib.nullcontext():
                 loss = loss_of(tokens[:, :-1], tokens[:, 1:], cos, sin) / parts
             loss.backward()
             total += loss.detach()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if given.clip:
+            nn.utils.clip_grad_norm_(model.parameters(), given.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return total.item()
@@ -118,6 +135,7 @@ def main():
         loss_of = model
         optimizer.zero_grad(set_to_none=True)
         loss = step()
+    first = time.perf_counter() - BEGAN
     for _ in range(given.warmup):
         step()
     if cuda:
@@ -130,8 +148,9 @@ def main():
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     usual = statistics.median(seconds)
-    print(json.dumps({"tokens_per_second": given.batch * given.sequence / usual, "step_seconds": usual, "loss": loss,
-                      "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None, "how": how}))
+    print(json.dumps({"tokens_per_second": given.batch * given.sequence / usual, "step_seconds": usual, "first_step_seconds": first,
+                      "peak_bytes": torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                      "loss": loss, "how": how}))
 
 
 if __name__ == "__main__":
