@@ -65,7 +65,7 @@ fi
 
 if [ -x "$here/libexec/automodel-worker" ]; then
   root="$here"
-  parity="$root/libexec/device_parity"; bench="$root/libexec/comm_bench"; kernels="$root/libexec/kernel_bench"; torch_script="$root/torch_gpu.py"; table="$root/gpu_table.py"
+  parity="$root/libexec/device_parity"; bench="$root/libexec/comm_bench"; kernels="$root/libexec/kernel_bench"; torch_script="$root/torch_compiled.py"; table="$root/gpu_table.py"
   automodel="$root/bin/automodel"
   if [ -z "${AUTOMODEL_LIBTORCH:-}" ]; then
     AUTOMODEL_LIBTORCH="$(python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' || true)"
@@ -90,7 +90,7 @@ else
     cmake --preset cuda >/dev/null
     cmake --build "$build" --target automodel automodel-worker automodel_cuda device_parity comm_bench kernel_bench
   fi
-  parity="$build/test/device_parity"; bench="$build/bench/comm_bench"; kernels="$build/bin/kernel_bench"; torch_script=bench/torch_gpu.py; table=scripts/gpu_table.py
+  parity="$build/test/device_parity"; bench="$build/bench/comm_bench"; kernels="$build/bin/kernel_bench"; torch_script=bench/torch_compiled.py; table=scripts/gpu_table.py
   automodel="$build/bin/automodel"
 fi
 recipes="$root/recipes"

@@ -2,7 +2,7 @@
 """Times the recipes in recipes/gpu and prints a table: tokens/s, MFU, milliseconds by phase, memory versus the plan's.
 
   gpu_table.py AUTOMODEL RECIPES_FOLDER OUTPUT_FOLDER [--device cuda] [--steps 20] [--limit 420] [--tiny]
-               [--torch bench/torch_gpu.py]
+               [--torch bench/torch_compiled.py]
 
 Metrics are kept in OUTPUT_FOLDER, the table in its table.md. With --torch the table also has the same Llama-3.2-1B under
 torch.compile, if this python3 has torch. --tiny shrinks the models to a few thousand weights, to try this on a CPU. A model
@@ -21,8 +21,12 @@ import statistics
 import subprocess
 import sys
 
-ROWS = [("Llama-3.2-1B", "llama_1b"), ("Llama-3.1-8B with adapters", "llama_8b_adapters"),
-        ("Qwen3-30B-A3B's experts, 4 layers", "qwen3_experts")]
+# Name, recipe, overrides on top of it.
+ROWS = [("Llama-3.2-1B", "llama_1b", {}),
+        ("the same in float8", "llama_1b", {"fp8.enabled": "true", "fp8.recipe_name": "rowwise_with_gw_hp"}),
+        ("Llama-3.1-8B with adapters", "llama_8b_adapters", {}),
+        ("Qwen3-30B-A3B's experts, 4 layers", "qwen3_experts", {})]
+FLOAT8 = ("h100", "h200", "gh200", "b200", "gb200", "b300")  # profiles, or what theirs begin with, that multiply float8 in hardware
 # Patterns for nvidia-smi's device names; the first match counts.
 PROFILES = [("GB200", "gb200"), ("GH200", "gh200"), ("B300", "b300"), ("B200", "b200"), ("H200 NVL", "h200-nvl"), ("H200", "h200"),
             ("H100 PCIe", "h100-pcie"), ("H100", "h100"), ("A100.*80GB", "a100-80"), ("A100", "a100-40"), ("L40S", "l40s"),
@@ -41,9 +45,8 @@ def profile():
     return next((known for pattern, known in PROFILES if re.search(pattern, name)), None)
 
 
-def words_of(recipe, given):
-    """Overrides on top of the recipe."""
-    words = {"device": given.device, "step_scheduler.max_steps": given.steps}
+def words_of(recipe, overrides, given):
+    words = {**overrides, "device": given.device, "step_scheduler.max_steps": given.steps}
     if given.device == "cuda":
         if known := profile():
             words["hardware.profile"] = known
@@ -75,18 +78,21 @@ def median(rows, key):
     return statistics.median(values) if values else None
 
 
-def time_recipe(recipe, given):
+def time_recipe(recipe, overrides, given):
     """The cells of a row, or the reason why there are none."""
-    path, output = given.recipes / f"{recipe}.yaml", given.output / recipe
-    words = words_of(recipe, given)
+    name = f"{recipe}_float8" if overrides else recipe
+    path, output = given.recipes / f"{recipe}.yaml", given.output / name
+    if overrides and given.device == "cuda" and not (profile() or "").startswith(FLOAT8):
+        return "left out: this GPU has no float8 products, or is unknown"
+    words = words_of(recipe, overrides, given)
     plan = run([given.automodel, "plan", path, "--require-fit", "--no-files", "--world-size", "1", *words], given.limit)
     if plan.returncode == 3:
         return "left out: " + next((line.strip() for line in plan.stderr.splitlines() if "error[" in line), "does not fit")
     done = run([given.automodel, "train", path, f"--checkpoint.checkpoint_dir={output}", *words], given.limit)
-    (given.output / f"{recipe}.log").write_text(done.stdout + done.stderr)
+    (given.output / f"{name}.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
-        given.failed.append(recipe)
+        given.failed.append(name)
         if done.returncode != 124:
             return f"failed, exit code {done.returncode}: {next((line for line in said if 'error[' in line), said[-1] if said else '')}"
         if len(jsonl(output / "training.jsonl")) < 4:
@@ -157,10 +163,10 @@ def main():
         print(table[-1], flush=True)
         (given.output / "table.md").write_text("\n".join(table) + "\n")
 
-    for name, recipe in ROWS:
-        cells = time_recipe(recipe, given)
+    for name, recipe, overrides in ROWS:
+        cells = time_recipe(recipe, overrides, given)
         add(name, cells)
-        if recipe != "llama_1b" or given.torch is None:
+        if recipe != "llama_1b" or overrides or given.torch is None:
             continue
         if importlib.util.find_spec("torch") is None:
             add("the same by PyTorch", "left out: this python3 has no torch")

@@ -17,7 +17,7 @@ with tempfile.TemporaryDirectory(prefix="automodel-check-") as name:
     (torch / "lib/libtorch_cpu.so").touch()
     for script in ("gpu_check.sh", "gpu_table.py"):
         shutil.copy(SOURCE / "scripts" / script, bundle)
-    (bundle / "torch_gpu.py").write_text("import sys\nsys.exit(1)\n")
+    (bundle / "torch_compiled.py").write_text("import sys\nsys.exit(1)\n")
 
     def program(path, text):
         path.write_text("#!/bin/sh\n" + text)
@@ -55,6 +55,9 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     # Only visible GPUs count.
     assert "on 2" in check("--only", "nccl", gpus="0 1") and "--carry nccl" in check("--only", "nccl", gpus="0 1 2 3")
     assert "was not run" in check("--only", "nccl", gpus="0 1 2 3", CUDA_VISIBLE_DEVICES="2")
+    # With one GPU, two ranks share it if NCCL was told to let them, without timings.
+    said = check("--only", "nccl", gpus="0", NCCL_MULTI_RANK_GPU_ENABLE="1")
+    assert "--carry nccl --deadline 120 on 2" in said and "bench" not in said, said
 
     # A failure does not end the check, and everything is kept.
     program(bundle / "libexec/device_parity", parity + '[ "${RANKS:-1}" != 2 ] || exit 70\n')
@@ -82,13 +85,13 @@ case "$2" in *adapters*) printf '{"half' >> "$out/training.jsonl"; exec sleep 60
     done = subprocess.run(["python3", bundle / "gpu_table.py", bundle / "bin/automodel", recipes, out / "times", "--device", "cpu",
                            "--limit", "2"], text=True, capture_output=True)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert done.returncode == 1 and len(rows) == 5, done.stdout + done.stderr
-    assert "adapters, cut off | 200 | 40.0 %" in rows[3] and "failed: llama_8b_adapters" in done.stderr, done.stdout + done.stderr
-    assert (out / "times/table.md").read_text().count("\n") == 5
+    assert done.returncode == 1 and len(rows) == 6, done.stdout + done.stderr
+    assert "adapters, cut off | 200 | 40.0 %" in rows[4] and "failed: llama_8b_adapters" in done.stderr, done.stdout + done.stderr
+    assert (out / "times/table.md").read_text().count("\n") == 6
     program(bundle / "bin/automodel", '[ "$1" = train ] || exit 0\necho "error[cuda-failed]: it fell" >&2; exit 4\n')
     done = subprocess.run(["python3", bundle / "gpu_table.py", bundle / "bin/automodel", recipes, out / "more", "--device", "cpu"],
                           text=True, capture_output=True)
-    assert done.stdout.count("failed, exit code 4: error[cuda-failed]: it fell") == 3, done.stdout
+    assert done.stdout.count("failed, exit code 4: error[cuda-failed]: it fell") == 4, done.stdout
 
     # With --quick the table comes first, and PyTorch's row is left out; kernels are timed on GPUs only.
     shutil.copy(SOURCE / "scripts/gpu_check.sh", bundle)
