@@ -86,6 +86,9 @@ Role role_of(Part part) {
     case Part::kSharedGateUp:
     case Part::kSharedDown:
     case Part::kSharedSwitch: return Role::kSharedExpert;
+    case Part::kInputsTable:
+    case Part::kInputsProduct:
+    case Part::kInputsNorm: return Role::kLayerInputs;
     case Part::kNone: break;
   }
   throw InternalError("a part of no layer has no role");

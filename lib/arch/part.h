@@ -102,6 +102,11 @@ enum class Part : std::uint8_t {
   kExpertsOutNorm,
   kRouterScale,
   kExpertScale,
+  // What the inputs of all layers are made of (Gemma 4), beside the embedding: a table of tokens, a projection of the
+  // residual stream, and the norm of its result.
+  kInputsTable,
+  kInputsProduct,
+  kInputsNorm,
   // A layer's own input (Gemma 4), added behind the blocks: projections down and up, and the norm of the result.
   kInputGate,
   kInputUp,

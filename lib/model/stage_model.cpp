@@ -216,16 +216,13 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
+    if (weight->info.part == arch::Part::kInputsTable) input_table_ = &weight->parameter;
+    if (weight->info.part == arch::Part::kInputsProduct) input_product_ = {.weights = {&weight->parameter}};
+    if (weight->info.part == arch::Part::kInputsNorm) input_norm_ = &weight->parameter;
     if (weight->info.role == arch::Role::kHead && weight->full.size() == 2)
       head_ = &weight->parameter, head_unit_ = head_weight_unit_ = weight->unit;
   }
   inputs_units_ = weights_.units_of([](const Weight& each) { return each.info.role == arch::Role::kLayerInputs; });
-  if (modules_.embeddings && spec_.layer_input > 0) {
-    const auto find = [&](const char* name) { return weights_.parameter(layout.base + "." + name + ".weight"); };
-    input_table_ = find("embed_tokens_per_layer");
-    input_product_ = {.weights = {find("per_layer_model_projection")}};
-    input_norm_ = find("per_layer_projection_norm");
-  }
   if (modules_.norm) {
     norm_ = Norm(context, layout.norm);
     // A norm without parameters belongs to the head's unit.

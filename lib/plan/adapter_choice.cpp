@@ -36,6 +36,10 @@ class Choosing {
         if (is_target(std::string(parameter.module()))) leave_out_tower(std::string(parameter.module()));
         continue;
       }
+      if (parameter.part == arch::Part::kInputsProduct) {
+        if (is_target(std::string(parameter.module()))) leave_out_inputs(parameter.module());
+        continue;
+      }
       const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
       if (!expert && !arch::is_linear_weight(parameter)) continue;
       auto module = std::string(parameter.module());
@@ -163,6 +167,13 @@ class Choosing {
     report_.warn("adapter-target", key_)
         .says("'{}' shares its weight with the embedding and gets no adapter", module)
         .hint("model.tie_word_embeddings: false gives it its own weight");
+  }
+
+  /// Gemma 4's projection of the residual stream to the inputs of all layers: NeMo AutoModel gives it an adapter.
+  void leave_out_inputs(std::string_view module) {
+    report_.warn("adapter-target", key_)
+        .says("'{}' makes the inputs of all layers and gets no adapter", module)
+        .hint("matrices inside the layers, and the head, get one");
   }
 
   std::optional<AdapterPlan> refuse_nothing() {

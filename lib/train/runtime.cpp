@@ -38,7 +38,7 @@ parallel::StorageOptions storage_of(const plan::TrainingPlan& plan, at::Device d
 optim::Place place_of(const arch::Parameter& parameter) {
   if (parameter.role == arch::Role::kHead && parameter.tied_to.empty()) return optim::Place::kHead;
   const bool table = parameter.role == arch::Role::kHead || parameter.role == arch::Role::kEmbedding ||
-                     parameter.role == arch::Role::kPositions;
+                     parameter.role == arch::Role::kPositions || parameter.part == arch::Part::kInputsTable;
   return table ? optim::Place::kEmbedding : optim::Place::kLayers;
 }
 

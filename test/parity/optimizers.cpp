@@ -93,6 +93,26 @@ const std::vector<test::RankCase> kCases = {
      2},
     {"matrices of adapters",
      [](comm::World& w) { check(w, "strategy: fsdp2", {.layers = 2, .sections = "peft: {dim: 4, alpha: 8}\n"}); }, 2},
+    {"the learning rate of embeddings reaches Gemma 4's table of layer inputs",
+     [](comm::World& w) {
+       if (w.rank() != 0) return;
+       const auto loss_after_step = [](const char* overrides) {
+         test::TinyRun run;
+         run.config =
+             "model_type: gemma4_text, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+             "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, global_head_dim: 16, vocab_size: 68, "
+             "vocab_size_per_layer_input: 68, hidden_size_per_layer_input: 8, max_position_embeddings: 128, "
+             "num_kv_shared_layers: 0, sliding_window: 16";
+         // No other rate moves a weight in float64.
+         run.optimizer = fmt::format(
+             "_target_: muon, lr: 1.0e-30, scalar_lr: 1.0e-30, embed_lr: 0.1, lm_head_lr: 1.0e-30, weight_decay: 0{}",
+             overrides);
+         return test::on_one_rank(test::recipe_text(run, true), 2).losses.at(1);
+       };
+       const auto held = loss_after_step(", param_group_overrides: [{pattern: embed_tokens_per_layer, lr_mult: 0}]");
+       if (loss_after_step("") == held) throw InternalError("embed_lr does not reach embed_tokens_per_layer");
+     },
+     1, 1},
     {"momentum of every parameter",
      [](comm::World& w) {
        test::TinyRun run{.global_batch = 4 * w.size(), .local_batch = 4, .steps = 4};

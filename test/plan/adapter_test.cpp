@@ -142,6 +142,17 @@ TEST_CASE("adapting all linear modules leaves out a head that shares the embeddi
   }
 }
 
+TEST_CASE("Gemma 4's projection to the inputs of all layers gets no adapter, and that is said", "[plan][peft]") {
+  const std::string gemma =
+      "model_type: gemma4_text, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4, "
+      "num_key_value_heads: 2, head_dim: 8, global_head_dim: 16, vocab_size: 128, vocab_size_per_layer_input: 128, "
+      "hidden_size_per_layer_input: 8, max_position_embeddings: 128, sliding_window: 16";
+  CHECK(warns("match_all_linear: true", "adapter-target", "per_layer_model_projection' makes the inputs", gemma));
+  CHECK(warns("exclude_modules: lm_head", "adapter-target", "per_layer_model_projection' makes the inputs", gemma));
+  CHECK(!warns("target_modules: '*_proj'", "adapter-target", "per_layer_model_projection", gemma));
+  CHECK(warns("target_modules: '*pro*'", "adapter-target", "per_layer_model_projection' makes the inputs", gemma));
+}
+
 TEST_CASE("the experts of a layer are a single adapter target", "[plan][peft]") {
   const auto adapted = [](const std::string& keys) {
     const auto plan = planned(recipe(keys, kExperts));

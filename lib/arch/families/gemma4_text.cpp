@@ -189,15 +189,13 @@ void lay_out_ends(const ModelSpec& spec, Layout& layout) {
     return layout.embeddings.back() + ".weight";
   };
   auto& out = layout.embedding_parameters;
-  out.push_back(table(module("embed_tokens_per_layer"), spec.layer_input_rows, all, Role::kLayerInputs));
-  out.push_back({.name = module("per_layer_model_projection"),
-                 .shape = {all, spec.hidden},
-                 .role = Role::kLayerInputs,
-                 .matrix = true});
-  out.push_back({.name = module("per_layer_projection_norm"),
-                 .shape = {spec.layer_input},
-                 .role = Role::kLayerInputs,
-                 .initial = Initial::kOne});
+  const auto add = [&](const char* name, Part part, Shape shape, Initial initial = Initial::kNormal) {
+    out.push_back({.name = module(name), .shape = shape, .role = role_of(part), .part = part, .initial = initial});
+  };
+  add("embed_tokens_per_layer", Part::kInputsTable, {spec.layer_input_rows, all});
+  add("per_layer_model_projection", Part::kInputsProduct, {all, spec.hidden});
+  out.back().matrix = true;
+  add("per_layer_projection_norm", Part::kInputsNorm, {spec.layer_input}, Initial::kOne);
 }
 
 }  // namespace gemma4_text
