@@ -151,7 +151,8 @@ const Idle kIdle[] = {
      "fsdp2_backward_prefetch_depth has no effect without reshard_after_forward: parameters stay gathered",
      "remove it, or set distributed.reshard_after_forward: true"},
     {"distributed.defer_fsdp_grad_sync",
-     [](const Situation& s) { return s.plan.batch.runs * s.plan.batch.microbatches == 1; },
+     // The stages of a pipeline are divided later: it has several microbatches.
+     [](const Situation& s) { return !s.plan.pipelined && s.plan.batch.runs == 1; },
      "defer_fsdp_grad_sync has no effect: a step has one microbatch, after which gradients are reduced anyway",
      "remove it, or accumulate gradients over several microbatches"},
     {"distributed.bucket_cap_mb", [](const Situation& s) { return s.sizes().dp() * s.sizes().cp == 1; },

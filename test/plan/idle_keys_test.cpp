@@ -136,6 +136,12 @@ std::vector<Case> cases() {
        "distributed: {defer_fsdp_grad_sync: true}\n"
        "step_scheduler: {global_batch_size: 8, local_batch_size: 4, max_steps: 20}\n",
        kLlama, kText + "optimizer: {lr: 1.0e-3}\n"},
+      // A pipeline has several microbatches in one accumulation step.
+      {"distributed.defer_fsdp_grad_sync",
+       "distributed: {defer_fsdp_grad_sync: true}\nstep_scheduler: {global_batch_size: 8, local_batch_size: 8}\n",
+       "distributed: {defer_fsdp_grad_sync: true, pp_size: 2, pipeline: {pp_schedule: 1F1B}}\n"
+       "step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 20}\n",
+       kLlama, kText + "optimizer: {lr: 1.0e-3}\n"},
       {"distributed.activation_checkpointing_scope", "distributed: {activation_checkpointing_scope: all}\n",
        "distributed: {activation_checkpointing: full, activation_checkpointing_scope: all}\n"},
       {"distributed.pipeline", "distributed: {pipeline: {pp_schedule: 1F1B}}\n",
