@@ -206,19 +206,22 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   if (loss.plan.chunked()) {
     const auto columns = static_cast<std::int64_t>(vocabulary);
     const auto rows = loss.plan.rows(r.tokens, spec.hidden, columns);
-    // In float32: 16-bit logit gradients being accumulated into the weight's, and the softcap's derivative.
-    const double wide = (r.bytes < 4 && loss.gradient_bytes > 0 ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
+    // In float32: copies of 16-bit logit gradients, which GEMMs on a GPU widen themselves (ops::accumulate_product),
+    // and the softcap's derivative.
+    const bool copied = r.bytes < 4 && loss.gradient_bytes > 0 && (!r.cuda || r.lean);
+    const double wide = (copied ? 4 : 0) + (spec.logit_softcap > 0 ? 4 : 0);
     out.chunk = static_cast<double>(rows) * vocabulary * (r.bytes + wide);
     // The teacher's logits; both models' probabilities, logarithms and gradients in float32 (ops/distillation.cpp).
     if (loss.plan.distillation) out.chunk += static_cast<double>(rows) * vocabulary * (r.bytes + 10 * 4);
     // float32 accumulator over chunks for a 16-bit weight gradient.
     if (rows < r.tokens && loss.gradient_bytes == 2) out.chunk += 4 * vocabulary * spec.hidden;
+    if (loss.float8_gradient) out.chunk += 4 * vocabulary * spec.hidden;
     out.chunk += tokens * r.bytes * spec.hidden;  // the gradient of the matmul's input, in addition to the input
     return out;
   }
   out.logits = tokens * r.bytes * vocabulary;
   if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, and the output
-  out.working = tokens * vocabulary * loss.beside;
+  out.working = tokens * vocabulary * loss.beside + (loss.float8_gradient ? r.bytes * vocabulary * spec.hidden : 0);
   return out;
 }
 

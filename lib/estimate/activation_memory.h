@@ -69,6 +69,8 @@ struct LossRequest {
   double beside = 0;  ///< bytes per logit that exist beside them; 0: the gradient is computed in place
   plan::LossPlan plan = {};
   int gradient_bytes = 4;  ///< per element of the head's weight gradient; 0: the head is not trained
+  /// The head's weight gradient is an 8-bit product, a tensor of its own before it is added.
+  bool float8_gradient = false;
 };
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request,
                                  const LossRequest& loss);

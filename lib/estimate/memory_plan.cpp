@@ -222,9 +222,13 @@ class RankWalk {
   }
 
   LossRequest loss_request() const {
+    const auto& float8 = plan_.execution.precision.float8;
+    const auto& spec = plan_.model->spec;
     return {.beside = bytes_.beside_logits,
             .plan = plan_.execution.loss,
-            .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient)};
+            .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient),
+            .float8_gradient = !plan_.adapters && float8 && float8->recipe != plan::Float8Recipe::kRowwiseWideWeight &&
+                               plan::takes_float8(*float8, plan_.model->layout.head, {spec.outputs(), spec.hidden})};
   }
 
   StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
