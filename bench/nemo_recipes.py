@@ -314,6 +314,8 @@ def section_overrides(recipe, key, local, folder):
         out.append(f"{key}.tokenizer.pretrained_model_name_or_path={folder}")
     if "100000:" in str(section.get("split")):
         out.append(f"{key}.split=train[:64]")
+    if target == "build_mock_vlm_dataset":
+        out += [f"{key}.num_samples=8", f"{key}.image_size=[64,64]"]
     if target == "NanogptDataset":
         out.append(f"{key}.file_pattern={local / 'nanogpt.bin'}")
     if target == "MegatronPretraining":

@@ -210,10 +210,14 @@ struct SentencesDatasetConfig {
   Field<int> seed{"seed", 0, "Seed of the rows.", at_least<0>};
 };
 
-/// Fields common to all data sets of rows that are encoded.
-struct RowFields {
+/// Which rows of a table are read.
+struct SplitField {
   Field<std::optional<std::string>> split{
       "split", "train", "Rows to use: train, train[:1000], train[10%:20%], or several joined with +."};
+};
+
+/// Fields common to all data sets of rows that are encoded.
+struct EncodedFields {
   Field<TokenizerSource> tokenizer{
       "tokenizer",
       {},
@@ -224,7 +228,9 @@ struct RowFields {
   Field<SamplePadding> padding{
       "padding", SamplePadding::kBatch,
       "max_length: pad every row to seq_length; otherwise pad to the longest row of the batch."};
-  Field<SampleTruncation> truncation{"truncation", SampleTruncation::kNone, "Truncate rows to seq_length."};
+  Field<SampleTruncation> truncation{"truncation|truncate", SampleTruncation::kNone,
+                                     "Truncate rows to seq_length; without it, those that are packed to "
+                                     "packed_sequence.max_length."};
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt,
       "A Jinja file, a JSON file with a template, chatml, llama3, or the template itself; null: the tokenizer's."};
@@ -232,12 +238,20 @@ struct RowFields {
                           at_least<0>};
 };
 
-/// Fields common to sets of pictures.
-struct PictureRowFields : RowFields {
+/// Fields common to all data sets of a table's rows that are encoded.
+struct RowFields : SplitField, EncodedFields {};
+
+/// Fields common to rows for models that take pictures.
+struct PictureFields {
   Field<std::string> answer_prefix{"answer_prefix", "",
                                    "Text that every answer begins with, behind what the template puts "
                                    "before it; it is learned, too."};
+  Field<Value> inject_fake_images{"inject_fake_images", nullptr, "Put a picture that does not count into rows of text.",
+                                  Ignored{"rows of text need no picture: ranks agree without one"}};
 };
+
+/// Fields common to sets of pictures in tables.
+struct PictureRowFields : RowFields, PictureFields {};
 
 /// Fields common to those whose tokens are kept for the next run.
 struct RowDatasetFields : RowFields {
@@ -484,6 +498,43 @@ struct CatalogueDatasetConfig : PictureRowFields {
                                                   at_least<1>};
 };
 
+struct Tulu3DatasetConfig : PictureRowFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("tulu3"),
+      std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_dataset")};
+  static constexpr std::string_view kDoc =
+      "Conversations without pictures for models that take them: rows with messages, as in Tulu 3.";
+  Field<std::string> path_or_dataset{"path_or_dataset", "allenai/tulu-3-sft-mixture",
+                                     "A folder, or a repository in the Hugging Face cache."};
+};
+
+struct MockPicturesDatasetConfig : EncodedFields, PictureFields {
+  using IsSection = void;
+  static constexpr std::array targets = {
+      std::string_view("mock_pictures"),
+      std::string_view("nemo_automodel.components.datasets.vlm.mock.build_mock_vlm_dataset")};
+  static constexpr std::string_view kDoc = "Pictures of random pixels with answers of random words, for measurements.";
+  static std::string size(const std::array<int, 2>& value) {
+    return value[0] > 0 && value[1] > 0 ? "" : "must be a width and a height of at least 1";
+  }
+  static std::string some(const std::vector<std::string>& value) {
+    return value.empty() ? "must name at least one answer" : "";
+  }
+  Field<int> num_samples{"num_samples", 10, "Rows.", at_least<1>};
+  Field<int> num_images_per_sample{"num_images_per_sample", 1, "Pictures of a row.", at_least<0>};
+  Field<std::array<int, 2>> image_size{"image_size", {256, 256}, "Width and height of a picture, in pixels.", size};
+  Field<std::string> prompt{"prompt", "Describe this image.", "The question behind the pictures."};
+  Field<std::optional<std::vector<std::string>>> responses{
+      "responses", std::nullopt, "The answers, one row after another; null: random words.", some};
+  Field<std::optional<int>> max_length{"max_length", std::nullopt,
+                                       "Random words of an answer, null: 256. Rows are cut to as many tokens, or to "
+                                       "packed_sequence.max_length where they are packed.",
+                                       at_least<1>};
+  Field<bool> pretokenize{"pretokenize", true, "If false, max_length does not cut rows that are not packed."};
+  Field<int> seed{"seed", 0, "Seed of the pixels and words.", at_least<0>};
+};
+
 /// NeMo AutoModel datasets that are not implemented here: a recipe using one can be planned but not trained.
 template <const auto& kTargets>
 struct ForeignDatasetConfig {
@@ -500,20 +551,19 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset"),
     std::string_view("nemo_automodel.components.datasets.audio.datasets.make_cv17_dataset"),
-    std::string_view("nemo_automodel.components.datasets.vlm.mock.build_mock_vlm_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_llava_onevision_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_meta_dataset"),
-    std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_magicoder_text_mix_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_unimm_chat_dataset")};
 
 /// A kind of data that a recipe names, alone or as a part of a mixture.
-using DatasetPart = std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
-                                 MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
-                                 HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig,
-                                 ChatDatasetConfig, AgentChatDatasetConfig, XlamDatasetConfig, ImdbDatasetConfig,
-                                 YelpDatasetConfig, MrpcDatasetConfig, MedPixDatasetConfig, RdrDatasetConfig,
-                                 CordDatasetConfig, CatalogueDatasetConfig, ForeignDatasetConfig<kOtherData>>;
+using DatasetPart =
+    std::variant<TextDatasetConfig, JsonlDatasetConfig, TokensDatasetConfig, NanogptDatasetConfig,
+                 MegatronDatasetConfig, MockDatasetConfig, SentencesDatasetConfig, SquadDatasetConfig,
+                 HellaSwagDatasetConfig, ColumnMappedDatasetConfig, StreamedColumnsDatasetConfig, ChatDatasetConfig,
+                 AgentChatDatasetConfig, XlamDatasetConfig, ImdbDatasetConfig, YelpDatasetConfig, MrpcDatasetConfig,
+                 MedPixDatasetConfig, RdrDatasetConfig, CordDatasetConfig, CatalogueDatasetConfig, Tulu3DatasetConfig,
+                 MockPicturesDatasetConfig, ForeignDatasetConfig<kOtherData>>;
 
 /// A part of a mixture, with its share of the rows: exactly one of `weight` and `epochs`.
 struct MixturePart {

@@ -125,7 +125,7 @@ class Resolution {
               .hint("remove it; seq_length is a key of the data set");
       };
       if (function.max_length) {
-        if constexpr (std::is_base_of_v<RowFields, Section>) {
+        if constexpr (std::is_base_of_v<EncodedFields, Section>) {
           same("size-conflict", here + ".seq_length", section.seq_length, std::optional<int>(function.max_length),
                there);
           same("size-conflict", here + ".padding", section.padding, SamplePadding::kMaxLength, there);
@@ -140,7 +140,32 @@ class Resolution {
         else
           refuse(name);
       }
+      if constexpr (std::is_base_of_v<EncodedFields, Section>) cut(section, here, key == "dataset");
     });
+  }
+  /// Rows that are cut without a length of their own have that of the packs; rows with random pictures also that of
+  /// their words, and are cut unless the recipe says otherwise.
+  template <class Section>
+  void cut(Section& section, const std::string& key, bool training) {
+    const auto& packs = loaded_.recipe.packed_sequence();
+    const bool packed = training && packs.packed_sequence_size() > 0;
+    std::optional<int> length = packed ? packs.max_length() : std::nullopt;
+    std::string there = "packed_sequence.max_length";
+    if constexpr (requires { section.pretokenize; }) {
+      const std::string words = key + ".max_length", truncation = key + ".truncation";
+      const bool cuts = packed || section.pretokenize();
+      if (cuts && !length) {
+        length = section.max_length();
+        there = words;
+      }
+      if (cuts && section.max_length() && !given(truncation)) {
+        section.truncation = SampleTruncation::kCut;
+        loaded_.origins.give_as(truncation, words);
+      }
+    }
+    if (!length || section.seq_length() || section.truncation() != SampleTruncation::kCut) return;
+    section.seq_length = length;
+    loaded_.origins.give_as(key + ".seq_length", there);
   }
   template <class T>
   void same(ProblemId id, const std::string& here, Field<T>& field, const T& value, const std::string& there) {

@@ -91,6 +91,10 @@ std::unique_ptr<Builder> make_cord_builder(const config::CordDatasetConfig& conf
                                            Diagnostics& problems);
 std::unique_ptr<Builder> make_catalogue_builder(const config::CatalogueDatasetConfig& config, BuilderParts& parts,
                                                 Diagnostics& problems);
+std::unique_ptr<Builder> make_tulu3_builder(const config::Tulu3DatasetConfig& config, BuilderParts& parts,
+                                            Diagnostics& problems);
+std::unique_ptr<Builder> make_mock_pictures_builder(const config::MockPicturesDatasetConfig& config,
+                                                    BuilderParts& parts, Diagnostics& problems);
 
 /// Loads a repository's rows into `parts`; false after adding problems.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,

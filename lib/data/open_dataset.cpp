@@ -77,6 +77,8 @@ constexpr std::array kKinds = {
     rows_of<config::RdrDatasetConfig, make_rdr_builder>(),
     rows_of<config::CordDatasetConfig, make_cord_builder>(),
     rows_of<config::CatalogueDatasetConfig, make_catalogue_builder>(),
+    rows_of<config::Tulu3DatasetConfig, make_tulu3_builder>(),
+    rows_of<config::MockPicturesDatasetConfig, make_mock_pictures_builder>(),
     foreign<config::kOtherData>(),
     row<config::MixtureDatasetConfig, open_mixture>(),
 };

@@ -75,7 +75,7 @@ std::string without_space_in_front(const std::string& text) {
   return text.substr(at);
 }
 
-/// The pictures that the messages name. Every one is decoded: what is damaged is found here.
+/// The pictures that the messages name. Every one that is not drawn is decoded: what is damaged is found here.
 std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPictures& row,
                                       const std::optional<pictures::Processor>& processor) {
   std::vector<PictureSource> out;
@@ -85,7 +85,7 @@ std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPic
       if (part["type"] != "image") continue;
       try {
         auto source = row.find(part["image"]);
-        source.size = read_picture(source, &row.table())->size;
+        if (!source.drawn) source.size = read_picture(source, row.table())->size;
         pixels.add(source.size);
         out.push_back(std::move(source));
       } catch (const pictures::PictureError& error) {

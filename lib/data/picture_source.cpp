@@ -1,7 +1,11 @@
 #include "data/picture_source.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include <fmt/format.h>
 
+#include "base/random.h"
 #include "base/utf8.h"
 #include "pictures/decode.h"
 
@@ -24,19 +28,41 @@ std::string file_of(const ordered_json& cell) {
   return path.is_string() ? path.get<std::string>() : std::string();
 }
 
+pictures::PicturePtr draw(const PictureSource& source) {
+  const RandomStream stream(*source.drawn, fmt::format("picture {} of row {}", source.cell, source.row));
+  auto out = std::make_shared<pictures::Picture>();
+  out->size = source.size;
+  out->rgb.resize(std::size_t{3} * static_cast<std::size_t>(source.size.width) *
+                  static_cast<std::size_t>(source.size.height));
+  constexpr std::size_t kBytes = sizeof(std::uint64_t);
+  for (std::size_t at = 0; at < out->rgb.size(); at += kBytes) {
+    const auto bits = stream.bits64(at / kBytes);
+    for (std::size_t i = 0; i < std::min(kBytes, out->rgb.size() - at); ++i)
+      out->rgb[at + i] = static_cast<std::uint8_t>(bits >> (8 * i));
+  }
+  return out;
+}
+
 }  // namespace
 
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table) {
+  if (source.drawn) return draw(source);
   if (!source.file.empty()) return pictures::read_picture(source.file);
   return pictures::decode(table->bytes(source.row, source.cell), source.upright);
 }
 
 PictureSource RowPictures::find(const ordered_json& cell) const {
+  if (table_ == nullptr) {
+    auto out = drawn_;
+    out.row = row_;
+    out.cell = number_of(cell);
+    return out;
+  }
   if (const auto number = number_of(cell); number >= 0) return {.row = row_, .cell = number, .upright = upright_};
   const auto file = file_of(cell);
   if (file.empty()) throw pictures::PictureError("there are no bytes, and no file is named");
   if (file.find("://") != std::string::npos) throw pictures::PictureError("nothing is downloaded; name a file");
-  return {.file = fs::path(table_.where(row_).file).parent_path() / file};
+  return {.file = fs::path(table_->where(row_).file).parent_path() / file};
 }
 
 std::string RowPictures::name(const ordered_json& cell) const {

@@ -1,8 +1,9 @@
-// Where the pictures of a row are: in files beside it, or in cells of its table.
+// Where the pictures of a row are: in files beside it, in cells of its table, or nowhere: drawn.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,37 +15,43 @@
 namespace automodel::data {
 
 struct PictureSource {
-  std::filesystem::path file = {};  ///< empty: the bytes are in the table
-  std::int64_t row = 0, cell = 0;   ///< then those of this binary cell of the row
-  bool upright = true;              ///< turned by its Exif tag
-  pictures::Size size = {};         ///< as it is turned
+  std::filesystem::path file = {};          ///< empty: the bytes are in the table
+  std::int64_t row = 0, cell = 0;           ///< then those of this binary cell of the row
+  bool upright = true;                      ///< turned by its Exif tag
+  std::optional<std::uint64_t> drawn = {};  ///< neither: pixels are drawn from this seed, the row and the cell
+  pictures::Size size = {};                 ///< as it is turned
 };
 
-/// Decodes it; `table` is that of its row, if it is not a file. Throws pictures::PictureError, and rows::RowError if
-/// the table cannot be read.
+/// Decodes it, or draws it; `table` is that of its row, if it is in a cell. Throws pictures::PictureError, and
+/// rows::RowError if the table cannot be read.
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table);
 
-/// The pictures that a row of a table names.
+/// The pictures that a row names: of a table, or of random pixels.
 class RowPictures {
  public:
   /// `column`: where they are, for messages. `upright`: whether bytes are turned by their Exif tag, which files always
   /// are. The table must outlive this.
   RowPictures(const rows::Rows& table, std::int64_t row, std::string column, bool upright = true)
-      : table_(table), row_(row), column_(std::move(column)), upright_(upright) {}
+      : table_(&table), row_(row), column_(std::move(column)), upright_(upright) {}
+  /// Pictures of one size with random pixels, the same wherever and whenever they are drawn; cells are {"bytes":
+  /// its number within the row}.
+  RowPictures(std::uint64_t seed, pictures::Size size, std::int64_t row)
+      : row_(row), column_("image"), drawn_{.drawn = seed, .size = size} {}
 
   /// `cell`: the name of a file in relation to the row's, the bytes themselves, or both as in the feature Image of
-  /// Hugging Face's datasets, {"bytes": bytes, "path": name}, where bytes count first. Without its size. Throws
-  /// PictureError: there is neither, or it would have to be downloaded.
+  /// Hugging Face's datasets, {"bytes": bytes, "path": name}, where bytes count first. Its size is set only if it is
+  /// drawn. Throws PictureError: there is neither, or it would have to be downloaded.
   PictureSource find(const nlohmann::ordered_json& cell) const;
   /// How messages call it.
   std::string name(const nlohmann::ordered_json& cell) const;
-  const rows::Rows& table() const { return table_; }
+  const rows::Rows* table() const { return table_; }  ///< null: they are drawn
 
  private:
-  const rows::Rows& table_;
+  const rows::Rows* table_ = nullptr;
   std::int64_t row_;
   std::string column_;
-  bool upright_;
+  bool upright_ = true;
+  PictureSource drawn_ = {};
 };
 
 }  // namespace automodel::data

@@ -11,7 +11,7 @@ bool BuiltRow::has_labels() const {
   return std::any_of(labels.begin(), labels.end(), [](std::int32_t label) { return label != kIgnoredLabel; });
 }
 
-RowLengths row_lengths(const config::RowFields& fields, const std::string& key, Diagnostics& problems) {
+RowLengths row_lengths(const config::EncodedFields& fields, const std::string& key, Diagnostics& problems) {
   RowLengths out;
   const std::optional<std::int64_t> length =
       fields.seq_length() ? std::optional<std::int64_t>(*fields.seq_length()) : std::nullopt;

@@ -29,7 +29,7 @@ struct RowLengths {
 };
 /// From a section's seq_length, padding and truncation; adds `missing-key` at `key`.seq_length if padding has no
 /// length.
-RowLengths row_lengths(const config::RowFields& fields, const std::string& key, Diagnostics& problems);
+RowLengths row_lengths(const config::EncodedFields& fields, const std::string& key, Diagnostics& problems);
 
 /// Shifts labels by one, masks them (`counts`: whether each token is a label) and pads up to `full`.
 BuiltRow package(std::vector<std::int32_t> ids, const std::vector<bool>& counts, std::optional<std::int64_t> full,

@@ -52,6 +52,10 @@ struct Situation {
     return recipe.step_scheduler->max_steps() && *recipe.step_scheduler->max_steps() <= step;
   }
   bool has_pretrained_name() const { return recipe.model() && recipe.model()->pretrained_model_name_or_path(); }
+  /// The random pictures that are trained on; null: it is other data.
+  const config::MockPicturesDatasetConfig* mock_pictures() const {
+    return recipe.dataset() ? std::get_if<config::MockPicturesDatasetConfig>(&*recipe.dataset()) : nullptr;
+  }
   /// Whether samples are text: the data has a tokenizer, or the model brings one.
   bool has_tokenizer() const {
     if (!recipe.dataset() || has_pretrained_name()) return true;
@@ -264,6 +268,18 @@ const Idle kIdle[] = {
     {"packed_sequence.packing_strategy",
      [](const Situation& s) { return s.packs() && s.recipe.packed_sequence->pretokenize(); },
      "packing_strategy has no effect: packs are neat under pretokenize", "remove one of the two"},
+    {"dataset.pretokenize",
+     [](const Situation& s) {
+       const auto* mock = s.mock_pictures();
+       return mock != nullptr && (s.packs() || !mock->max_length());
+     },
+     "pretokenize has no effect: it is for max_length of rows that are not packed", "remove it"},
+    {"dataset.max_length",
+     [](const Situation& s) {
+       const auto* mock = s.mock_pictures();
+       return mock != nullptr && mock->responses() && mock->truncation() == config::SampleTruncation::kNone;
+     },
+     "max_length has no effect: answers are not random, and rows are not cut", "remove it"},
     {"peft.dropout_position", [](const Situation& s) { return s.recipe.peft() && s.recipe.peft()->dropout() == 0; },
      "dropout_position has no effect: peft.dropout is 0", "remove it, or set peft.dropout"},
     {"peft.moe_rank_scaling", [](const Situation& s) { return s.plan.model && !s.plan.model->spec.moe; },

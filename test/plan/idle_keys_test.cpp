@@ -43,6 +43,7 @@ std::vector<Case> cases() {
   const std::string rates = "lr_scheduler: {lr_decay_style: ";
   const std::string gpu = "device: cuda\nhardware: {profile: h100, dispatcher: deduplicated";
   const std::string two = "distributed: {dp_size: 2, ";
+  const std::string mock = "dataset: {_target_: mock_pictures, ";
   const auto saves = [&](const std::string& key, const std::string& value) {
     return Case{"checkpoint." + key, off + key + ": " + value + "}\n", on + key + ": " + value + "}\n"};
   };
@@ -183,6 +184,12 @@ std::vector<Case> cases() {
        kLlama.substr(0, kLlama.size() - 2) + ", load_base_model: false}\n"},
       {"generation", "generation: {prompts: [a]}\n", "", kLlama, kMock + kSteps},
       {"generation", "", "generation: {prompts: [a]}\n"},
+      {"dataset.pretokenize", mock + "pretokenize: true}\n", mock + "max_length: 64, pretokenize: false}\n", kLlama,
+       kSteps},
+      {"dataset.pretokenize", mock + "max_length: 64, pretokenize: true}\npacked_sequence: {pack_size: 100}\n", "",
+       kLlama, kSteps},
+      {"dataset.max_length", mock + "max_length: 64, pretokenize: false, responses: [a]}\n",
+       mock + "max_length: 64, responses: [a]}\n", kLlama, kSteps},
       {"logging.trace", "logging: {trace: [100]}\n", "logging: {trace: [10]}\n"},
   };
 }
