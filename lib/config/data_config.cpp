@@ -77,6 +77,8 @@ void read_tokenizer(Reader& reader, const Node& node, const std::string& path, v
 }
 
 constexpr std::string_view kCollate = "nemo_automodel.components.datasets.vlm.collate_fns.";
+/// What NeMo AutoModel's functions for Gemma 4 put in front of answers.
+constexpr std::string_view kThought = "<|channel>thought\n<channel|>";
 /// A function that makes the rows that are made here.
 struct KnownCollate {
   std::string_view name;
@@ -85,8 +87,7 @@ struct KnownCollate {
 };
 constexpr std::array<KnownCollate, 4> kCollateFunctions = {
     KnownCollate{"default_collate_fn", true}, KnownCollate{"qwen2_5_collate_fn"},
-    KnownCollate{"llava_onevision_collate_fn"},
-    KnownCollate{"gemma4_prefix_collate_fn", true, "<|channel>thought\n<channel|>"}};
+    KnownCollate{"llava_onevision_collate_fn"}, KnownCollate{"gemma4_prefix_collate_fn", true, kThought}};
 
 void read_collate_argument(Reader& reader, const Node::Entry& entry, const std::string& path, CollateFunction& out) {
   const std::string key = join_path(path, entry.key);
@@ -107,6 +108,16 @@ void read_collate_argument(Reader& reader, const Node::Entry& entry, const std::
         .says("unknown key '{}'", key)
         .hint(suggestion(entry.key, {"max_length", "drop_overlong"}));
   }
+}
+
+void read_hook(Reader& reader, const Node& node, const std::string& path, void* out) {
+  auto& hook = *static_cast<TokenHook*>(out);
+  hook = {.written = to_value(node)};
+  if (node.is_null()) return;
+  if (node.kind == Node::Kind::kScalar && node.text == std::string(kCollate) + "gemma4_inject_thinking_prefix")
+    hook.answer_prefix = kThought;
+  else
+    reader.note_unsupported(path, "Python functions are not run", node.where);
 }
 
 void read_collate(Reader& reader, const Node& node, const std::string& path, void* out) {
@@ -148,6 +159,16 @@ TypeInfo CollateFunction::config_type() {
           [] {
             Value out;
             out.set("type", Value::List{"string", "object", "null"});
+            return out;
+          }};
+}
+
+TypeInfo TokenHook::config_type() {
+  return {[]() -> std::string { return "name of a Python function"; }, read_hook,
+          [](const void* value, Keys) -> Value { return static_cast<const TokenHook*>(value)->written; },
+          [] {
+            Value out;
+            out.set("type", Value::List{"string", "null"});
             return out;
           }};
 }

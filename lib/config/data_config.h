@@ -47,6 +47,15 @@ struct CollateFunction {
   static TypeInfo config_type();
 };
 
+/// `post_tokenize_hook_fn:` the name of a Python function that changes the tokens of rows with pictures before their
+/// labels are made; only NeMo AutoModel's for Gemma 4 is known.
+struct TokenHook {
+  std::string answer_prefix = {};  ///< what it puts in front of answers
+  Value written = {};              ///< as the recipe has it
+  bool operator==(const TokenHook&) const = default;
+  static TypeInfo config_type();
+};
+
 /// How samples are padded: to the longest row of their batch (also for false and do_not_pad), or each to seq_length.
 enum class SamplePadding { kBatch, kMaxLength };
 template <>
@@ -649,8 +658,11 @@ struct PackedSequenceConfig {
                                        at_least<1>};
   Field<Value> balance_media_tokens{"balance_media_tokens", nullptr, "Order packs by their pictures.",
                                     Ignored{"packs are shuffled as rows are"}};
-  Field<Value> post_tokenize_hook_fn{"post_tokenize_hook_fn", nullptr, "Python function that changes rows.",
-                                     Unsupported{"Python functions are not run"}};
+  Field<TokenHook> post_tokenize_hook_fn{"post_tokenize_hook_fn",
+                                         {},
+                                         "Name of a Python function that changes rows. gemma4_inject_thinking_prefix "
+                                         "of NeMo AutoModel is answer_prefix of "
+                                         "the data set, for packs; others can be planned but not trained."};
   Field<Value> collate_max_length{"collate_max_length", nullptr, "Tokens that packs are padded to.",
                                   Ignored{"a pack is padded to packed_sequence_size"}};
   Field<Value> packing_format{"packing_format", nullptr, "Form of a pack.",

@@ -134,12 +134,16 @@ class Resolution {
           refuse(there);
         }
       }
-      if (!function.answer_prefix.empty()) {
+      const auto begin = [&](const std::string& prefix, const std::string& by) {
+        if (prefix.empty()) return;
         if constexpr (requires { section.answer_prefix; })
-          same("bad-value", here + ".answer_prefix", section.answer_prefix, function.answer_prefix, name);
+          same("bad-value", here + ".answer_prefix", section.answer_prefix, prefix, by);
         else
-          refuse(name);
-      }
+          refuse(by);
+      };
+      begin(function.answer_prefix, name);
+      if (const auto& packs = loaded_.recipe.packed_sequence(); key == "dataset" && packs.packed_sequence_size() > 0)
+        begin(packs.post_tokenize_hook_fn().answer_prefix, "packed_sequence.post_tokenize_hook_fn");
       if constexpr (std::is_base_of_v<EncodedFields, Section>) cut(section, here, key == "dataset");
     });
   }

@@ -98,6 +98,20 @@ TEST_CASE("collate functions for pictures say how long rows are", "[config]") {
         std::vector<std::string>{"4:14 bad-value dataloader.collate_fn"});
   CHECK(shown(read(kModel + "dataset: {_target_: text, paths: a}\n" + loader("gemma4_prefix_collate_fn"))) ==
         std::vector<std::string>{"3:14 bad-value dataloader.collate_fn"});
+  // The same by a hook of packs.
+  const std::string hook = "post_tokenize_hook_fn: " + module + "gemma4_inject_thinking_prefix}\n";
+  const auto packed = with("packed_sequence: {packed_sequence_size: 64, " + hook);
+  CHECK(packed.problems.empty());
+  CHECK(packed.unsupported.empty());
+  CHECK(std::get<MedPixDatasetConfig>(*packed.recipe.dataset()).answer_prefix() == "<|channel>thought\n<channel|>");
+  CHECK(read(to_json(to_dict(packed.recipe))).problems.empty());
+  const auto loose = with("packed_sequence: {" + hook);
+  CHECK(std::get<MedPixDatasetConfig>(*loose.recipe.dataset()).answer_prefix().empty());
+  CHECK(shown(with("packed_sequence: {packed_sequence_size: 64, " + hook, ", answer_prefix: a")) ==
+        std::vector<std::string>{"4:45 bad-value packed_sequence.post_tokenize_hook_fn"});
+  const auto unknown = with("packed_sequence: {packed_sequence_size: 64, post_tokenize_hook_fn: a.b}\n");
+  REQUIRE(unknown.unsupported.size() == 1);
+  CHECK(unknown.unsupported[0].key == "packed_sequence.post_tokenize_hook_fn");
   const auto text = with("dataloader: {collate_fn: {_target_: some.function, pad: 8}}\n");
   CHECK(text.problems.empty());
   REQUIRE(text.ignored.size() == 1);

@@ -95,6 +95,10 @@ std::vector<Case> cases() {
        rates + "cosine, wd_incr_steps: 5, wd_incr_style: linear, start_wd: 0.0, end_wd: 0.1}\n"},
       {"packed_sequence.packing_strategy", "packed_sequence: {packing_strategy: neat}\n", ""},
       {"packed_sequence.max_packs", "packed_sequence: {max_packs: 5}\n", ""},
+      {"packed_sequence.post_tokenize_hook_fn",
+       "packed_sequence: {post_tokenize_hook_fn: "
+       "nemo_automodel.components.datasets.vlm.collate_fns.gemma4_inject_thinking_prefix}\n",
+       ""},
       {"packed_sequence.drop_long_samples", "packed_sequence: {drop_long_samples: true}\n", ""},
       {"packed_sequence.pad_to_multiple_of", "packed_sequence: {pad_to_multiple_of: 8}\n", ""},
       {"packed_sequence.pad_to_multiple_of",
