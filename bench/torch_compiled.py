@@ -6,17 +6,13 @@
 
 Without --sizes it is Llama-3.2-1B: the baseline for recipes/gpu/llama_1b.yaml. Float32 weights (bfloat16: under autocast), fused
 AdamW, gradient norm clipping (--clip 0: none), random tokens. Prints one line of JSON: tokens_per_second, step_seconds (the
-median), first_step_seconds (since the program started), peak_bytes (of the device; on a CPU of the process), loss, and `how`:
-"compiled", or why not.
+median), peak_bytes (of a GPU), loss, and `how`: "compiled", or why not.
 """
 import argparse
 import contextlib
 import json
-import resource
 import statistics
 import time
-
-BEGAN = time.perf_counter()
 
 import torch
 import torch.nn.functional as F
@@ -135,7 +131,6 @@ def main():
         loss_of = model
         optimizer.zero_grad(set_to_none=True)
         loss = step()
-    first = time.perf_counter() - BEGAN
     for _ in range(given.warmup):
         step()
     if cuda:
@@ -148,9 +143,8 @@ def main():
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     usual = statistics.median(seconds)
-    print(json.dumps({"tokens_per_second": given.batch * given.sequence / usual, "step_seconds": usual, "first_step_seconds": first,
-                      "peak_bytes": torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                      "loss": loss, "how": how}))
+    print(json.dumps({"tokens_per_second": given.batch * given.sequence / usual, "step_seconds": usual, "loss": loss,
+                      "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None, "how": how}))
 
 
 if __name__ == "__main__":

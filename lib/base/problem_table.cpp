@@ -543,8 +543,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Run `automodel doctor`; set `device: cpu` if the CPU is intended."},
     {"gpu-shared", ExitCode::kEnvironment, "Two ranks of a group share one GPU, which NCCL does not support.",
      "Use at most as many ranks per host as it has GPUs, or `dist_env.backend: mpi`. NCCL 2.30 and later can be told "
-     "to allow "
-     "it, for tests: `NCCL_MULTI_RANK_GPU_ENABLE=1`."},
+     "to allow it, for tests: `NCCL_MULTI_RANK_GPU_ENABLE=1`."},
     {"cuda-failed", ExitCode::kEnvironment, "The CUDA driver or runtime reports a failure.",
      "Look at `nvidia-smi` and at Xid messages in the kernel log."},
     {"too-many-ranks", ExitCode::kRefused,

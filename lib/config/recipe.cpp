@@ -110,9 +110,11 @@ class Resolution {
 
  private:
   /// A collate function's max_length is the length to which the data set's rows are cut and padded; some begin answers
-  /// with a text.
+  /// with a text, and so does a hook of packs.
   void collate(const std::string& loader, const CollateFunction& function, DatasetConfig& set, const std::string& key) {
     const std::string name = loader + ".collate_fn", there = name + ".max_length";
+    const auto& packs = loaded_.recipe.packed_sequence();
+    const bool packed = key == "dataset" && packs.packed_sequence_size() > 0;
     const bool mixture = std::holds_alternative<MixtureDatasetConfig>(set);
     int part = 0;
     each_part(set, [&](auto& section) {
@@ -142,18 +144,15 @@ class Resolution {
           refuse(by);
       };
       begin(function.answer_prefix, name);
-      if (const auto& packs = loaded_.recipe.packed_sequence(); key == "dataset" && packs.packed_sequence_size() > 0)
-        begin(packs.post_tokenize_hook_fn().answer_prefix, "packed_sequence.post_tokenize_hook_fn");
-      if constexpr (std::is_base_of_v<EncodedFields, Section>) cut(section, here, key == "dataset");
+      if (packed) begin(packs.post_tokenize_hook_fn().answer_prefix, "packed_sequence.post_tokenize_hook_fn");
+      if constexpr (std::is_base_of_v<EncodedFields, Section>) cut(section, here, packed);
     });
   }
   /// Rows that are cut without a length of their own have that of the packs; rows with random pictures also that of
   /// their words, and are cut unless the recipe says otherwise.
   template <class Section>
-  void cut(Section& section, const std::string& key, bool training) {
-    const auto& packs = loaded_.recipe.packed_sequence();
-    const bool packed = training && packs.packed_sequence_size() > 0;
-    std::optional<int> length = packed ? packs.max_length() : std::nullopt;
+  void cut(Section& section, const std::string& key, bool packed) {
+    std::optional<int> length = packed ? loaded_.recipe.packed_sequence->max_length() : std::nullopt;
     std::string there = "packed_sequence.max_length";
     if constexpr (requires { section.pretokenize; }) {
       const std::string words = key + ".max_length", truncation = key + ".truncation";

@@ -51,7 +51,7 @@ bool sharing_allowed() {
   return set != nullptr && std::string_view(set) == "1" && ncclGetVersion(&version) == ncclSuccess && version >= 23'000;
 }
 
-/// Otherwise NCCL needs a separate GPU for each rank: before 2.30 it hangs.
+/// Otherwise NCCL needs a separate GPU for each rank, and does not say which ranks share one.
 void refuse_shared_gpus(World& world, HostCommunicator& host) {
   if (sharing_allowed()) return;
   const auto shared = sharing(host, world.device().index());
