@@ -227,7 +227,7 @@ class RankWalk {
     return {.beside = bytes_.beside_logits,
             .plan = plan_.execution.loss,
             .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient),
-            .float8_gradient = !plan_.adapters && float8 && float8->recipe != plan::Float8Recipe::kRowwiseWideWeight &&
+            .float8_gradient = !plan_.adapters && float8 && float8->has_weight_gradients() &&
                                plan::takes_float8(*float8, plan_.model->layout.head, {spec.outputs(), spec.hidden})};
   }
 

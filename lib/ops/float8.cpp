@@ -163,10 +163,6 @@ at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& w
   return product(left, right, gradient.scalar_type(), rule, by_rows(rule));
 }
 
-bool float8_weight_products(const plan::Float8Plan& rule) {
-  return rule.recipe != plan::Float8Recipe::kRowwiseWideWeight;
-}
-
 Float8Matrix float8_gradient_input(const at::Tensor& x, const plan::Float8Plan& rule) {
   return to_float8(x, at::kFloat8_e4m3fn, scale_by(ScaleOf::kColumn, rule), by_rows(rule), true);
 }

@@ -41,8 +41,6 @@ void float8_result(at::Tensor out, const Float8Matrix& x, const at::Tensor& weig
 /// Gradient of x [n, in] from that of the result [n, out], in its type.
 at::Tensor float8_input_gradient(const at::Tensor& gradient, const at::Tensor& weight, Float8Weight* forms,
                                  const plan::Float8Plan& rule);
-/// True if the recipe computes weight gradients by 8-bit GEMMs too.
-bool float8_weight_products(const plan::Float8Plan& rule);
 /// x [n, in] as an operand of weight gradients.
 Float8Matrix float8_gradient_input(const at::Tensor& x, const plan::Float8Plan& rule);
 /// The weight's gradient [out, in], of type `out`.

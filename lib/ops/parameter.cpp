@@ -68,7 +68,7 @@ void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tens
 /// True if any weight's gradient is an 8-bit GEMM.
 bool any_float8(const Parameters& parameters) {
   return std::any_of(parameters.begin(), parameters.end(),
-                     [](const Parameter* each) { return each->float8 && float8_weight_products(*each->float8); });
+                     [](const Parameter* each) { return each->float8 && each->float8->has_weight_gradients(); });
 }
 
 class UseBackward : public Backward {

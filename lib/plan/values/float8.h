@@ -27,6 +27,8 @@ struct Float8Plan {
   /// The 8-bit forms of weights, for results and for input gradients, are kept from a step's first microbatch to its
   /// last: 2 bytes per weight, where casting them again reads and writes 10 per microbatch.
   bool keep_weights = false;
+  /// Whether weight gradients are 8-bit matmuls, too.
+  bool has_weight_gradients() const { return recipe != Float8Recipe::kRowwiseWideWeight; }
   bool operator==(const Float8Plan&) const = default;
 };
 
