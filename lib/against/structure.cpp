@@ -288,6 +288,7 @@ std::vector<Kind> kinds_like(const Pair& pair) {
     case Role::kHead: of_role("embeddings", {Role::kEmbedding, Role::kPositions}); break;
     case Role::kLayerInputs: of_role("layer inputs", {Role::kLayerInputs}); break;
     case Role::kTower: of_role("the vision tower", {Role::kTower}); break;
+    case Role::kStreams: of_role("weights of residual streams", {Role::kStreams}); break;
     case Role::kAdapter: break;
   }
   if (pair.role == Role::kHead) out.back() = {"the head", false, [](const Pair& p) { return p.role == Role::kHead; }};

@@ -43,7 +43,8 @@ bool is_linear_weight(const Parameter& parameter) {
   const auto role = parameter.role;
   const bool linear = role == Role::kAttention || role == Role::kRecurrence || role == Role::kMlp ||
                       role == Role::kSharedExpert || role == Role::kHead;
-  return linear && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
+  const bool whole = parameter.part != Part::kOutDown;  // of which each group of heads has a part to itself
+  return linear && whole && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
 }
 
 bool can_be_quantized(const Parameter& parameter) {

@@ -21,9 +21,14 @@ void count(const std::vector<ParameterTemplate>& parameters, ParameterCounts& ou
 /// Number of keys a token attends to, averaged over the sequence.
 double keys_seen(const ModelSpec& spec, int layer, std::int64_t sequence, bool causal) {
   const auto tokens = static_cast<double>(sequence);
-  if (!causal) return tokens;
+  if (!causal) return tokens + (spec.compression(layer) > 0 ? tokens / spec.compression(layer) : 0);
   const auto window = static_cast<double>(spec.sliding_window);
-  return spec.slides(layer) && window > 0 && window < tokens ? window - window * window / (2 * tokens) : tokens / 2;
+  const double own =
+      spec.slides(layer) && window > 0 && window < tokens ? window - window * window / (2 * tokens) : tokens / 2;
+  const int rate = spec.compression(layer);
+  if (rate == 0) return own;
+  const double entries = tokens / rate, most = spec.compressed->is_sparse(layer) ? spec.compressed->top_k : entries;
+  return own + (most < entries ? most - most * most / (2 * entries) : entries / 2);
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ extern const Family kHyV3;
 extern const Family kBailingMoe;
 extern const Family kBaichuan;
 extern const Family kDeepseekV32;
+extern const Family kDeepseekV4;
 extern const Family kGlmMoeDsa;
 extern const Family kNemotronNas;
 extern const Family kMistral4;
@@ -99,6 +100,7 @@ constexpr std::array kFamilies = {
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,       &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe, &kBaichuan,
     &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,   &kGemma4Text,
+    &kDeepseekV4,
 };
 
 }  // namespace
@@ -129,14 +131,15 @@ Layout layout_of(const ModelSpec& spec) {
   const Family& family = known != nullptr ? *known : kUnknownFamily;
   Layout out;
   (family.lay_out_ends != nullptr ? family.lay_out_ends : lay_out_llama_ends)(spec, out);
-  // Layer kinds differ in mixer, presence and width of the feed-forward block, experts, token index, heads and keys.
-  std::map<std::tuple<Mixer, bool, int, bool, bool, bool, bool>, int> kinds;
+  // Layer kinds differ in mixer, presence and width of the feed-forward block, experts and how they are chosen, token
+  // index, heads, keys and compression.
+  std::map<std::tuple<Mixer, bool, int, bool, bool, bool, bool, bool, int>, int> kinds;
   for (int layer = 0; layer < spec.layers; ++layer) {
     const bool chooses = spec.index && spec.index->chooses(layer);
-    const auto [kind, fresh] =
-        kinds.try_emplace({spec.mixer(layer), spec.has_feed(layer), spec.ffn_of(layer), spec.is_moe(layer), chooses,
-                           spec.has_full_heads(layer), spec.has_keys(layer)},
-                          static_cast<int>(out.kinds.size()));
+    const auto [kind, fresh] = kinds.try_emplace(
+        {spec.mixer(layer), spec.has_feed(layer), spec.ffn_of(layer), spec.is_moe(layer), chooses,
+         spec.has_full_heads(layer), spec.has_keys(layer), spec.has_expert_table(layer), spec.compression(layer)},
+        static_cast<int>(out.kinds.size()));
     out.kind_of.push_back(kind->second);
     if (!fresh) continue;
     LayerBuilder builder(spec, out.kinds.emplace_back());

@@ -23,6 +23,7 @@ enum class Initial : std::uint8_t {
   kLogUniform,  ///< log(u) with u uniform in (0, start)
   kLogCount,    ///< log(1), log(2), log(3), ...
   kStepBias,    ///< softplus(value) is log-uniform in [0.001, 0.1] (Mamba-2)
+  kInTurn,      ///< 0, 1, ..., `start` - 1, 0, 1, ...
 };
 
 /// A parameter of a layer, or of the ends (embeddings, final norm, head). "{}" in a name stands for the number of the

@@ -99,7 +99,8 @@ enum class RouterScore : std::uint8_t {
   kSoftmax,          ///< over all experts
   kSoftmaxOfChosen,  ///< selection by logits, then softmax over the selected ones
   kSigmoid,
-  kSparseMixer,  ///< two experts, selected one after the other (Phi-3.5-MoE; Liu et al. 2023)
+  kSqrtSoftplus,  ///< DeepSeek V4
+  kSparseMixer,   ///< two experts, selected one after the other (Phi-3.5-MoE; Liu et al. 2023)
 };
 /// How a group of experts is scored for selection.
 enum class GroupScore : std::uint8_t {
@@ -135,6 +136,31 @@ struct TokenIndex {
   bool operator==(const TokenIndex&) const = default;
 };
 
+/// Attention of DeepSeek V4: one head that is key and value at once, low-rank queries and outputs. In some layers
+/// windows of tokens are also compressed into entries, keys that every later query sees beside its own window.
+struct CompressedAttention {
+  int q_rank = 0;
+  int output_groups = 0;  ///< groups of heads, each with a matrix of its own from its outputs to `output_rank`
+  int output_rank = 0;
+  std::vector<int> rates = {};  ///< per layer: tokens that become an entry; 0: none
+  /// Layers with this rate mix the entries of a window and of the one before it, and an index chooses the `top_k`
+  /// entries of each query (compressed sparse attention). 0: no layer does.
+  int sparse_rate = 0;
+  int index_heads = 0, index_dim = 0, top_k = 0;
+  int rate(int layer) const { return rates[static_cast<std::size_t>(layer)]; }
+  bool is_sparse(int layer) const { return rate(layer) > 0 && rate(layer) == sparse_rate; }
+  bool operator==(const CompressedAttention&) const = default;
+};
+
+/// A residual stream of several parallel ones (manifold-constrained hyper-connections, Xie et al. 2026): a block reads
+/// a weighted sum of them, and its output is added to a mixture of them. Weights follow from the streams themselves.
+struct HyperConnections {
+  int streams = 0;
+  int iterations = 0;  ///< of Sinkhorn and Knopp's normalisation of the mixture's weights
+  double eps = 1e-6;   ///< added to weights and to the sums that they are divided by
+  bool operator==(const HyperConnections&) const = default;
+};
+
 /// Mixture of experts in the layers that `ModelSpec::moe_layers` marks.
 struct MixtureOfExperts {
   int experts = 0;
@@ -163,7 +189,9 @@ struct MixtureOfExperts {
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only if set
   bool paired_gates = false;          ///< gate and up are interleaved in the output of their fused matmul (gpt-oss)
   double swiglu_alpha = 1.0;          ///< gpt-oss: (up + 1) gate sigmoid(alpha gate)
-  double swiglu_limit = 0.0;          ///< gpt-oss: clamping limit for gate and up; 0: none
+  double swiglu_limit = 0.0;          ///< limit of gate, above, and up, on both sides, also of shared experts; 0: none
+  /// Layers whose experts a stored table chooses by token, the scores only their weights (DeepSeek V4); empty: none.
+  std::vector<bool> table_layers = {};
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
@@ -208,6 +236,7 @@ struct ModelSpec {
   bool separate_input_norms = false;  ///< with parallel blocks: one for each block
   bool parallel_blocks = false;       ///< attention and MLP run on the same input; both outputs are added together
   double residual_scale = 1.0;        ///< factor applied to a block's output (Granite)
+  std::optional<HyperConnections> hyper = {};
   BranchScales scales = {};
 
   // MLP.
@@ -235,6 +264,7 @@ struct ModelSpec {
   int layers_without_keys = 0;
   std::optional<LatentAttention> latent = {};
   std::optional<TokenIndex> index = {};  ///< only with latent attention
+  std::optional<CompressedAttention> compressed = {};
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
   /// per head, its query followed by its gate.
   bool attention_gate = false;
@@ -251,8 +281,8 @@ struct ModelSpec {
   }
   bool learned_positions = false;         ///< a table of max_positions rows (GPT-2)
   int first_position_row = 0;             ///< row of that table for position 0 (OPT)
-  Rope rope = {};                         ///< of every layer, or only of the full-attention ones
-  std::optional<Rope> sliding_rope = {};  ///< of the sliding layers, if they have their own
+  Rope rope = {};                         ///< of every layer, or only of the full-attention or compressed ones
+  std::optional<Rope> sliding_rope = {};  ///< of the other layers, if they have their own
   std::vector<bool> rope_layers = {};     ///< per layer: whether it applies RoPE; empty: all do
 
   // Inputs of the layers (Gemma 4): each takes a part of a second embedding and of a projection of the first.
@@ -308,6 +338,12 @@ struct ModelSpec {
     return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim_of(layer);
   }
   int value_width(int layer) const { return latent ? heads * latent->v_dim : heads * head_dim_of(layer); }
+  int compression(int layer) const { return compressed ? compressed->rate(layer) : 0; }
+  /// Tensors of the residual stream's width that stages pass on beside it.
+  int carried_streams() const { return hyper ? hyper->streams - 1 : 0; }
+  bool has_expert_table(int layer) const {
+    return moe && !moe->table_layers.empty() && moe->table_layers[static_cast<std::size_t>(layer)];
+  }
   /// Decoder layers that add an output of the vision tower: the first so many.
   int deep_layers() const { return vision ? static_cast<int>(vision->deep_layers.size()) : 0; }
   /// Number of sums that the routers of a stage accumulate for the auxiliary loss (model/router_statistics.h); 0

@@ -6,8 +6,8 @@ namespace automodel::arch {
 namespace {
 
 constexpr std::array<std::string_view, kRoleCount> kRoleNames = {
-    "embedding",      "positions", "norm",       "attention", "mlp",          "router",      "experts",
-    "shared experts", "head",      "recurrence", "adapters",  "vision tower", "layer inputs"};
+    "embedding",      "positions", "norm",       "attention", "mlp",          "router",       "experts",
+    "shared experts", "head",      "recurrence", "adapters",  "vision tower", "layer inputs", "residual streams"};
 
 }  // namespace
 
@@ -26,6 +26,10 @@ Role role_of(Part part) {
     case Part::kQueryDownNorm:
     case Part::kKeyValueDownNorm:
     case Part::kIndexKeyNorm:
+    case Part::kEntryNorm:
+    case Part::kIndexEntryNorm:
+    case Part::kEntryBias:  // which only add: no matrix multiplies by them
+    case Part::kIndexEntryBias:
     case Part::kSharedNorm:
     case Part::kSharedOutNorm:
     case Part::kExpertsNorm:
@@ -46,7 +50,21 @@ Role role_of(Part part) {
     case Part::kKeyValueUp:
     case Part::kIndexQuery:
     case Part::kIndexKey:
+    case Part::kOutDown:
+    case Part::kEntryValue:
+    case Part::kEntryLogits:
+    case Part::kIndexEntryValue:
+    case Part::kIndexEntryLogits:
     case Part::kIndexWeights: return Role::kAttention;
+    case Part::kMixerStreams:
+    case Part::kMixerStreamsBias:
+    case Part::kMixerStreamsScale:
+    case Part::kFeedStreams:
+    case Part::kFeedStreamsBias:
+    case Part::kFeedStreamsScale:
+    case Part::kEndStreams:
+    case Part::kEndStreamsBias:
+    case Part::kEndStreamsScale: return Role::kStreams;
     case Part::kStateIn:
     case Part::kStateQuery:
     case Part::kStateKey:
@@ -73,6 +91,7 @@ Role role_of(Part part) {
     case Part::kActivation: return Role::kMlp;
     case Part::kRouter:
     case Part::kRouterBias:
+    case Part::kRouterTable:
     case Part::kRouterScale:
     case Part::kExpertScale:
     case Part::kLatentIn:
@@ -92,6 +111,11 @@ Role role_of(Part part) {
     case Part::kNone: break;
   }
   throw InternalError("a part of no layer has no role");
+}
+
+bool is_of_index(Part part) {
+  return part == Part::kIndexQuery || part == Part::kIndexKey || part == Part::kIndexWeights ||
+         part == Part::kIndexEntryValue || part == Part::kIndexEntryLogits;
 }
 
 }  // namespace automodel::arch

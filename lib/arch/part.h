@@ -23,8 +23,9 @@ enum class Role : std::uint8_t {
   kAdapter,      ///< a matrix of a low-rank adapter (adapters.h); not part of any Layout
   kTower,        ///< of a vision tower or its projector (vision.h)
   kLayerInputs,  ///< what gives every layer an input of its own, beside the embedding (Gemma 4)
+  kStreams,      ///< weights of parallel residual streams (hyper-connections)
 };
-inline constexpr std::size_t kRoleCount = 13;
+inline constexpr std::size_t kRoleCount = 14;
 std::string_view name_of(Role role);
 
 enum class Part : std::uint8_t {
@@ -75,6 +76,27 @@ enum class Part : std::uint8_t {
   kIndexKey,
   kIndexKeyNorm,
   kIndexWeights,  ///< one per head
+  // Compressed attention (CompressedAttention): the first matrix of low-rank outputs; what an entry is made of, its
+  // value, the logits of a window's tokens and their biases by place; the same of the index's entries.
+  kOutDown,
+  kEntryValue,
+  kEntryLogits,
+  kEntryBias,
+  kEntryNorm,
+  kIndexEntryValue,
+  kIndexEntryLogits,
+  kIndexEntryBias,
+  kIndexEntryNorm,
+  // Hyper-connections of both blocks, and of the end of the last layer: a projection, biases, and factors.
+  kMixerStreams,
+  kMixerStreamsBias,
+  kMixerStreamsScale,
+  kFeedStreams,
+  kFeedStreamsBias,
+  kFeedStreamsScale,
+  kEndStreams,
+  kEndStreamsBias,
+  kEndStreamsScale,
   // The dense feed-forward block.
   kGate,
   kUp,
@@ -84,7 +106,10 @@ enum class Part : std::uint8_t {
   // Experts: one module each ("{}" in the name stands for its number), or one for all.
   kRouter,
   kRouterBias,  ///< a buffer used only for expert selection
-  kLatentIn,    ///< projection from the residual stream to the experts' narrower width
+  /// A buffer: numbers of the experts of every token, [vocabulary, experts per token]. Stored as integers, in memory as
+  /// checkpoint::convert_elements says.
+  kRouterTable,
+  kLatentIn,  ///< projection from the residual stream to the experts' narrower width
   kLatentOut,
   kExpertGate,
   kExpertUp,
@@ -116,5 +141,7 @@ enum class Part : std::uint8_t {
 inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kLayerScale) + 1;
 
 Role role_of(Part part);
+/// Whether it is a projection of an index, which chooses what attention sees and gets no gradient.
+bool is_of_index(Part part);
 
 }  // namespace automodel::arch

@@ -168,6 +168,7 @@ inline constexpr std::string_view kProblemIds[] = {
     "weights-missing",
     "weights-unexpected",
     "weights-shape",
+    "expert-out-of-range",
     "weights-quantized",
     "weights-not-tied",
     "adapter-config",

@@ -49,6 +49,18 @@ double state_value(const arch::ModelSpec& spec, int layer) {
                                                       : static_cast<double>(spec.recurrence->value_width());
 }
 
+/// What compressed attention keeps beside its output: queries before their norm and rotated, the output rotated back,
+/// low-rank queries and outputs; the key, and of entries the projections and, as float32, logits and
+/// softmax of the tokens that each is made of.
+double compressed_width(const arch::ModelSpec& spec, int layer, double query) {
+  const auto& attention = *spec.compressed;
+  const double low = 2.0 * attention.q_rank + static_cast<double>(attention.output_groups) * attention.output_rank,
+               key = 3.0 * spec.head_dim;
+  if (attention.rate(layer) == 0) return 3 * query + low + key;
+  const double series = (attention.is_sparse(layer) ? 2 : 1) * static_cast<double>(spec.head_dim);
+  return 3 * query + low + key + 8 * series;
+}
+
 plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   if (r.shares != nullptr) return r.shares->layer(layer).widths;
   return {.heads = r.tp, .keys = std::min(r.tp, spec.kv_heads), .up = r.tp, .down = r.tp};
@@ -59,9 +71,10 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   const auto shares = shares_of(spec, layer, r);
   Widths w{};
   w.hidden = spec.hidden;
-  w.stream = r.sequence_parallel ? w.hidden / tp : w.hidden;
-  if (spec.mixer(layer) != arch::Mixer::kNone) w.query_input = shares.whole_attention ? w.hidden : w.stream;
-  if (spec.has_feed(layer)) w.up_input = shares.whole_mlp ? w.hidden : w.stream;
+  w.stream = (r.sequence_parallel ? w.hidden / tp : w.hidden) * (1 + spec.carried_streams());
+  if (spec.mixer(layer) != arch::Mixer::kNone)
+    w.query_input = shares.whole_attention || spec.hyper ? w.hidden : w.stream;
+  if (spec.has_feed(layer)) w.up_input = shares.whole_mlp || spec.hyper ? w.hidden : w.stream;
   const bool attends = spec.attends(layer);
   if (attends) {
     w.heads = static_cast<double>(spec.heads) / shares.heads;
@@ -69,6 +82,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
     w.value = static_cast<double>(spec.value_width(layer)) / shares.heads;
     const double keys = spec.has_keys(layer) ? 2.0 * spec.kv_heads_of(layer) * spec.head_dim_of(layer) : 0;
     w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
+    if (spec.compressed) w.joined = compressed_width(spec, layer, w.query);
     if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
@@ -155,9 +169,12 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   double elements = 2 * w.stream + norms + w.joined + w.state + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
   if (spec.branch_norms) elements += 2 * w.stream;
+  if (spec.hyper) elements += 4 * w.hidden;  // what both blocks read of the streams, and write to them
   // A layer's own input: the projections, and their norm; factors of outputs keep what they multiply.
   if (spec.layer_input > 0) elements += 2 * w.stream + 3.0 * spec.layer_input;
   if (spec.layer_scale) elements += w.stream;
+  if (spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates)  // what was limited, beside its inputs
+    elements += w.up + w.experts * w.expert_up;
   if (spec.is_moe(layer) && spec.moe->beside) elements += 4 * w.stream;
   if (spec.head_norm) elements += w.joined;
   elements += w.low_rank;
@@ -168,11 +185,11 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
-  const double gradients = tokens * r.bytes * (2 * w.hidden + widest) + chunk.backward;
+  const double gradients = tokens * r.bytes * (2 * std::max(w.hidden, w.stream) + widest) + chunk.backward;
   LayerActivations out;
   if (r.recompute == plan::Recompute::kFull) {
     // What the layer begins with: the residual stream, and its own input (Gemma 4), which is of all layers at once.
-    out.kept = tokens * r.bytes * ((r.lean ? 1 : 2) * w.stream + spec.layer_input);
+    out.kept = tokens * r.bytes * ((r.lean || spec.hyper ? 1 : 2) * w.stream + spec.layer_input);
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == plan::Recompute::kSelective) {
     // Attention is kept; the norm and MLP after it are recomputed.

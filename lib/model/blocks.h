@@ -83,8 +83,8 @@ struct BlockContext {
   const arch::Layout& layout;
   const Weights& weights;
   Seams seams;
-  RopeTable* rope;                              ///< for full-attention layers
-  RopeTable* sliding_rope;                      ///< for sliding-window layers; the same object if the model has one
+  RopeTable* rope;                              ///< for full-attention layers and compressed attention
+  RopeTable* sliding_rope;                      ///< for the others; the same object if the model has one
                                                 ///< table
   const arch::AdapterSpec* adapters = nullptr;  ///< null: the weights themselves are trained
 };
@@ -131,6 +131,8 @@ std::unique_ptr<Block> make_mixer(const BlockContext& context, int layer);
 std::unique_ptr<Block> make_attention(const BlockContext& context, int layer);
 /// Attention whose keys and values come from one low-rank vector per token (ModelSpec::latent).
 std::unique_ptr<Block> make_latent_attention(const BlockContext& context, int layer);
+/// Attention over a window and compressed entries (ModelSpec::compressed).
+std::unique_ptr<Block> make_compressed_attention(const BlockContext& context, int layer);
 /// The dense feed-forward block, gated or not.
 std::unique_ptr<Block> make_mlp(const BlockContext& context, int layer);
 /// The same for the layer's shared experts.

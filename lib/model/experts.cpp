@@ -46,7 +46,7 @@ Experts::Experts(const BlockContext& context, int layer)
 at::Tensor Experts::forward(const at::Tensor& x, const ops::GroupRows& rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
   const auto activated = paired_  ? ops::paired_gate(wide, {alpha_, limit_})
-                         : gated_ ? ops::gated(wide, gate_)
+                         : gated_ ? ops::gated(limit_ > 0 ? ops::limited(wide, limit_) : wide, gate_)
                                   : ops::activate(wide, gate_);
   return ops::grouped_linear(activated, down_, rows);
 }

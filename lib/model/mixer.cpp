@@ -7,6 +7,7 @@ namespace automodel::model {
 std::unique_ptr<Block> make_mixer(const BlockContext& context, int layer) {
   switch (context.spec.mixer(layer)) {
     case arch::Mixer::kAttention:
+      if (context.spec.compressed) return make_compressed_attention(context, layer);
       return context.spec.latent ? make_latent_attention(context, layer) : make_attention(context, layer);
     case arch::Mixer::kGatedDelta: return make_gated_delta(context, layer);
     case arch::Mixer::kChannelDelta: return make_channel_delta(context, layer);

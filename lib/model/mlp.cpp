@@ -31,8 +31,12 @@ struct MlpParts {
 
 class Mlp : public Block {
  public:
-  Mlp(const BlockContext& context, int layer, const MlpParts& parts)
-      : tensor_(*context.seams.tensor), activation_(context.spec.activation), scales_(context.spec.scales) {
+  /// `limit`: as ops::limited; 0: none.
+  Mlp(const BlockContext& context, int layer, const MlpParts& parts, double limit)
+      : tensor_(*context.seams.tensor),
+        activation_(context.spec.activation),
+        scales_(context.spec.scales),
+        limit_(limit) {
     const LayerWeights weights(context, layer);
     up_ = weights.product({parts.gate_up, parts.gate, parts.up});
     down_ = weights.product({parts.down});
@@ -57,12 +61,14 @@ class Mlp : public Block {
       const auto parts = ops::split(wide, {width, width});
       return ops::gated(at::cat({parts[0] * scales_.gate, parts[1]}, -1), gate_of(activation_));
     }
+    if (limit_ > 0) return ops::gated(ops::limited(wide, limit_), gate_of(activation_));
     return gated_ ? ops::gated(wide, gate_of(activation_)) : ops::activate(wide, gate_of(activation_));
   }
 
   TensorSeam& tensor_;
   arch::Activation activation_;
   const arch::BranchScales& scales_;
+  double limit_;
   ops::Linear up_ = {}, down_ = {};
   bool gated_ = false;
   ops::XieluNumbers numbers_ = {};
@@ -71,12 +77,13 @@ class Mlp : public Block {
 }  // namespace
 
 std::unique_ptr<Block> make_mlp(const BlockContext& context, int layer) {
-  return std::make_unique<Mlp>(context, layer, MlpParts{Part::kGate, Part::kUp, Part::kGateUp, Part::kDown});
+  return std::make_unique<Mlp>(context, layer, MlpParts{Part::kGate, Part::kUp, Part::kGateUp, Part::kDown}, 0);
 }
 
 std::unique_ptr<Block> make_shared_experts(const BlockContext& context, int layer) {
   return std::make_unique<Mlp>(context, layer,
-                               MlpParts{Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp, Part::kSharedDown});
+                               MlpParts{Part::kSharedGate, Part::kSharedUp, Part::kSharedGateUp, Part::kSharedDown},
+                               context.spec.moe->swiglu_limit);
 }
 
 }  // namespace automodel::model

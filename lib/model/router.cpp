@@ -12,7 +12,9 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
@@ -27,14 +29,19 @@ namespace automodel::model {
 using arch::Part;
 using arch::RouterScore;
 
+/// bfloat16 holds integers up to this exactly; a table has larger ones as this minus the number
+/// (checkpoint::convert_elements).
+constexpr double kExactIntegers = 256;
+
 Router::Router(const BlockContext& context, int layer)
     : moe_(*context.spec.moe), layer_(layer), eps_(context.spec.norm_eps) {
   const LayerWeights weights(context, layer);
   weight_ = weights.weight(Part::kRouter);
-  bias_ = weights.bias(Part::kRouter);
+  bias_ = moe_.bias ? weights.bias(Part::kRouter) : nullptr;  // DeepSeek V4's kRouterBias has that name
   correction_ = weights.weight(Part::kRouterBias);
   input_scale_ = weights.weight(Part::kRouterScale);
   expert_scale_ = weights.weight(Part::kExpertScale);
+  table_ = weights.weight(Part::kRouterTable);
   AUTOMODEL_CHECK(weight_ != nullptr, "no router in layer " + std::to_string(layer));
 }
 
@@ -42,6 +49,7 @@ Router::Router(const BlockContext& context, int layer)
 at::Tensor Router::scores(const at::Tensor& logits) const {
   switch (moe_.score) {
     case RouterScore::kSigmoid: return at::sigmoid(logits);
+    case RouterScore::kSqrtSoftplus: return at::softplus(logits).sqrt();
     case RouterScore::kSoftmax: return at::softmax(logits, -1);
     case RouterScore::kSoftmaxOfChosen:
     case RouterScore::kSparseMixer: break;
@@ -62,6 +70,12 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
                  .view(choice.sizes());
   }
   return ops::top_k(choice, moe_.top_k);
+}
+
+/// The experts of each token, from a table of all tokens.
+at::Tensor Router::looked_up(const at::Tensor& ids) const {
+  const auto stored = table_->value.index_select(0, ids.flatten()).to(at::kFloat);
+  return at::where(stored.lt(0), kExactIntegers - stored, stored).to(at::kLong);
 }
 
 /// SparseMixer weights: each expert, best first, gets its probability in a softmax over only those logits that are
@@ -114,9 +128,9 @@ Routing Router::route(const at::Tensor& input, const at::Tensor& real, const Mic
   Routing out;
   {
     ops::NoGraph guard;
-    out.experts = choose(scores(logits.detach()));
+    out.experts = table_ != nullptr ? looked_up(microbatch.ids) : choose(scores(logits.detach()));
   }
-  if (microbatch.loads) microbatch.loads->put(layer_, moe_.experts, out.experts, real);
+  if (microbatch.loads && table_ == nullptr) microbatch.loads->put(layer_, moe_.experts, out.experts, real);
   // The auxiliary loss counts what the logits alone would choose, as in transformers.
   const bool biased = correction_ != nullptr;
   if (statistics)

@@ -30,12 +30,13 @@ class Router {
  private:
   at::Tensor scores(const at::Tensor& logits) const;
   at::Tensor choose(const at::Tensor& scores) const;
+  at::Tensor looked_up(const at::Tensor& ids) const;
   at::Tensor weigh_in_turn(const at::Tensor& logits, const at::Tensor& experts) const;
   at::Tensor weigh(const at::Tensor& logits, const at::Tensor& experts) const;
 
   const arch::MixtureOfExperts& moe_;
   int layer_;
-  ops::Parameter *weight_, *bias_, *correction_, *input_scale_, *expert_scale_;
+  ops::Parameter *weight_, *bias_, *correction_, *input_scale_, *expert_scale_, *table_;
   double eps_;
 };
 

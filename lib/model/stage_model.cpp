@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "model/embedding_noise.h"
+#include "model/hyper_connections.h"
 #include "model/token_index.h"
 #include "ops/activation.h"
 #include "ops/checkpoint.h"
@@ -85,7 +86,8 @@ struct StageModel::Layer {
   bool parallel;
   double scale;
   std::unique_ptr<Block> mixer, mlp;
-  ops::Linear input_gate = {}, input_up = {};  ///< of the layer's own input; without weights: it has none
+  HyperConnection mixer_streams, feed_streams;  ///< of a stream of several (ModelSpec::hyper); else none
+  ops::Linear input_gate = {}, input_up = {};   ///< of the layer's own input; without weights: it has none
   Norm input_norm = {};
   ops::Gate input_activation = ops::Gate::kGeluTanh;
   ops::Parameter* output_scale = nullptr;  ///< a buffer [1]; null: 1
@@ -113,6 +115,12 @@ struct StageModel::Layer {
       input_activation = gate_of(context.spec.activation);
     }
     output_scale = weights.weight(arch::Part::kLayerScale);
+    mixer_streams =
+        HyperConnection(context, weights.weight(arch::Part::kMixerStreams),
+                        weights.weight(arch::Part::kMixerStreamsBias), weights.weight(arch::Part::kMixerStreamsScale));
+    feed_streams =
+        HyperConnection(context, weights.weight(arch::Part::kFeedStreams), weights.weight(arch::Part::kFeedStreamsBias),
+                        weights.weight(arch::Part::kFeedStreamsScale));
     units = context.weights.units_of([&](const Weight& each) { return each.info.layer == number; });
     std::sort(units.begin(), units.end());
   }
@@ -156,6 +164,7 @@ struct StageModel::Layer {
 
   std::vector<at::Tensor> blocks(const std::vector<at::Tensor>& in, const Microbatch& microbatch,
                                  plan::Recompute recompute) {
+    if (mixer_streams) return {through_streams(in[0], microbatch, recompute), {}};
     if (!mixer) {
       const auto [x, y] = enter(before_feed, in[0], in[1]);
       return {x, leave(after_feed, mlp->forward(y, microbatch))};
@@ -173,6 +182,23 @@ struct StageModel::Layer {
           },
           {x, mixed, seen});
     return feed(std::move(x), std::move(mixed), seen, microbatch);
+  }
+
+  /// Both blocks, each between reading several streams and writing them.
+  at::Tensor through_streams(const at::Tensor& streams, const Microbatch& microbatch, plan::Recompute recompute) {
+    const auto run = [&microbatch](const HyperConnection& connection, const Norm& norm, Block& block,
+                                   const at::Tensor& x) {
+      const auto read = connection.read(x);
+      return connection.write(x, block.forward(norm(read.input), microbatch), read);
+    };
+    const auto mixed = run(mixer_streams, before_mixer, *mixer, streams);
+    if (recompute != plan::Recompute::kSelective) return run(feed_streams, before_feed, *mlp, mixed);
+    const auto feed_again = [this, microbatch](const std::vector<at::Tensor>& again) {
+      const auto read = feed_streams.read(again[0]);
+      return std::vector<at::Tensor>{
+          feed_streams.write(again[0], mlp->forward(before_feed(read.input), microbatch), read)};
+    };
+    return ops::checkpoint(feed_again, {mixed})[0];
   }
 
   /// `seen`: input of the block; undefined: the norm of the residual stream.
@@ -227,6 +253,15 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     norm_ = Norm(context, layout.norm);
     // A norm without parameters belongs to the head's unit.
     if (!layout.norm_parameters.empty()) head_unit_ = weights_.find(layout.norm_parameters.front().name)->unit;
+  }
+  if (modules_.norm && spec_.hyper) {
+    std::array<ops::Parameter*, 3> end = {};
+    for (const auto& weight : weights_.all())
+      for (std::size_t i = 0; i < end.size(); ++i)
+        if (weight->info.part ==
+            std::array{arch::Part::kEndStreams, arch::Part::kEndStreamsBias, arch::Part::kEndStreamsScale}[i])
+          end[i] = &weight->parameter;
+    end_streams_ = std::make_unique<HyperConnection>(context, end[0], end[1], end[2]);
   }
   if (modules_.head && head_ == nullptr) head_ = embedding_;
   if (modules_.head) {
@@ -324,6 +359,7 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
     x = x.flatten(0, 1).index_copy(0, at.places, own(pictures.rows)).view(x.sizes());
     for (const auto& rows : pictures.deep) deep.push_back(own(rows));
   }
+  if (spec_.hyper) x = x.repeat({1, 1, spec_.hyper->streams});  // all streams begin with the embedding
   std::vector<at::Tensor> out = {x};
   if (input_table_ != nullptr) out.push_back(layer_inputs(microbatch, x, in));
   out.insert(out.end(), deep.begin(), deep.end());
@@ -477,6 +513,7 @@ at::Tensor StageModel::head_row_lengths(const at::Tensor& like) {
 }
 
 at::Tensor StageModel::head_input(const Stream& stream) {
+  if (end_streams_) return norm_(end_streams_->read(stream.x).input);
   if (norm_) return norm_.after_adding(stream.x, stream.delta).second;
   return stream.delta.defined() ? stream.x + stream.delta : stream.x;
 }
@@ -612,7 +649,7 @@ at::Tensor StageModel::forward(const Microbatch& microbatch, const at::Tensor& h
   if (microbatch.routers) sum_statistics(*microbatch.routers);
   if (!modules_.head && !modules_.norm) return leave(stream);
   return observed_head(stream, [&](const Stream& in) {
-    if (!modules_.head) return norm_.after_adding(in.x, in.delta).second;
+    if (!modules_.head) return head_input(in);
     const auto loss = head_loss(in, microbatch, options);
     // Ranks that share a microbatch's tokens sum their losses; this term is equal on all of them, hence the division.
     return microbatch.routers

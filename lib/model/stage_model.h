@@ -23,6 +23,8 @@
 
 namespace automodel::model {
 
+class HyperConnection;
+
 /// The modules of the model that a stage has.
 struct StageModules {
   bool embeddings = false;
@@ -91,8 +93,9 @@ class StageModel {
   /// Loads of the microbatches since the last clear().
   StepLoads& loads() { return loads_; }
   /// `hidden` [batch, tokens, width] comes from the previous stage; undefined if this one has the embedding. It is a
-  /// multiple as wide if rows of pictures come along (leave()). Returns the hidden states or, if this stage has the
-  /// head, the loss: the sum of token losses times loss_scale, one float64 element.
+  /// multiple as wide if rows of pictures come along (leave()), or if the stream is several (arch::HyperConnections).
+  /// Returns the hidden states or, if this stage has the head, the loss: the sum of token losses times loss_scale, one
+  /// float64 element.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& hidden, const ForwardOptions& options);
   /// Returns logits [batch, tokens, vocabulary] instead of the loss, or with `only` [batch, 1, vocabulary] of that
   /// token.
@@ -177,6 +180,7 @@ class StageModel {
   ops::Linear head_product_ = {};
   int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;
   Norm norm_ = {};
+  std::unique_ptr<HyperConnection> end_streams_;  ///< in front of the norm, of a stream of several; else null
   at::Tensor anchor_;
   UnitObserver* observer_ = nullptr;
   StepLoads loads_ = {};

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/clamp_max.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
@@ -22,6 +24,7 @@
 #include "base/error.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
+#include "ops/split.h"
 
 namespace automodel::ops {
 namespace {
@@ -215,6 +218,12 @@ at::Tensor gated(const at::Tensor& x, Gate gate) {
   }
   if (records({x})) record({out}, {x}, std::make_unique<GatedBackward>(input, gate));
   return out;
+}
+
+at::Tensor limited(const at::Tensor& x, double limit) {
+  const auto width = x.size(-1) / 2;
+  const auto parts = split(x, {width, width});
+  return at::cat({at::clamp_max(parts[0], limit), at::clamp(parts[1], -limit, limit)}, -1);
 }
 
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate) {

@@ -11,6 +11,9 @@ namespace automodel::ops {
 /// act(gate) * up; each row of x [..., 2 * width] holds gate, then up. Returns [..., width].
 at::Tensor gated(const at::Tensor& x, Gate gate);
 
+/// x with its gates at most `limit` and its ups within +-`limit`, as gated() takes them.
+at::Tensor limited(const at::Tensor& x, double limit);
+
 /// gpt-oss's paired gate: each row of x [..., 2 * width] interleaves gate and up (gate, up, gate, up, ...). Returns
 /// [..., width].
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate);

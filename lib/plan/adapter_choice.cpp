@@ -41,6 +41,7 @@ class Choosing {
         continue;
       }
       const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
+      if (arch::is_of_index(parameter.part)) continue;  // no gradient would reach its adapter
       if (!expert && !arch::is_linear_weight(parameter)) continue;
       auto module = std::string(parameter.module());
       linear_.push_back(module);

@@ -19,9 +19,9 @@ using Plan = TrainingPlan;
 using config::Recipe;
 
 bool other_mixers(const arch::ModelSpec& spec) {
-  return spec.latent || spec.index || std::any_of(spec.mixers.begin(), spec.mixers.end(), [](arch::Mixer mixer) {
-           return mixer != arch::Mixer::kAttention && mixer != arch::Mixer::kNone;
-         });
+  return spec.latent || spec.index || spec.compressed ||
+         std::any_of(spec.mixers.begin(), spec.mixers.end(),
+                     [](arch::Mixer mixer) { return mixer != arch::Mixer::kAttention && mixer != arch::Mixer::kNone; });
 }
 
 constexpr std::array kObstacles = {

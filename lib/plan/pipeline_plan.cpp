@@ -571,9 +571,12 @@ class PipelinePlanning {
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       // Layers are in order: what they have not added yet goes on to the next stage.
-      shapes.carried_in = std::exchange(shapes.carried_out, s == 0 ? model_->spec.deep_layers() : shapes.carried_out);
+      const auto& spec = model_->spec;
+      if (s == 0) shapes.carried_out = spec.deep_layers() + spec.carried_streams();
+      shapes.carried_in = shapes.carried_out;
       for (const int layer : stage.part.layers)
-        shapes.carried_out = std::clamp(model_->spec.deep_layers() - 1 - layer, 0, shapes.carried_out);
+        shapes.carried_out = spec.carried_streams() +
+                             std::clamp(spec.deep_layers() - 1 - layer, 0, shapes.carried_out - spec.carried_streams());
       stage.io = stage_io(shapes, s == 0, stage.part.has_head);
       if (stage.part.has_head) stage.io.output.dtype = plan_.types.output.value_or(plan_.types.compute);
       stages.push_back(std::move(stage));

@@ -154,6 +154,14 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("hidden_size_per_layer_input", kHeadDim);
     config.set("vocab_size_per_layer_input", sizes.vocab);
   }
+  if (spec.compressed) {  // several entries in a sequence, of which an index chooses two
+    config.set("compress_rates", Value::Map{{"compressed_sparse_attention", 2}, {"heavily_compressed_attention", 4}});
+    config.set("index_topk", 2);
+    config.set("o_groups", std::gcd(sizes.heads, 2));
+    config.set("o_lora_rank", kHeadDim);
+    config.set("partial_rotary_factor", nullptr);
+    if (config.find("rope_parameters") != nullptr) config.set("rope_parameters", nullptr);
+  }
   // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
   // independent.
   if (spec.index && std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())

@@ -53,7 +53,7 @@ std::string nearest_divisors(int whole, int size) {
 }
 
 /// Meshes on which models are not trained whose layers differ in their heads, have inputs of their own, or use keys of
-/// other layers (Gemma 4).
+/// other layers (Gemma 4), or compress keys (DeepSeek V4).
 void check_unlike_layers(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes, bool training, Located& report) {
   const auto refuse = [&](bool stands, const char* key, const char* why) {
     if (stands)
@@ -67,6 +67,10 @@ void check_unlike_layers(const arch::ModelSpec& spec, const mesh::MeshSizes& siz
          "its layers differ in their heads, and tensor parallelism divides all layers alike");
   refuse(sizes.cp > 1 && spec.full_heads, "distributed.cp_size",
          "its layers differ in their heads, and context parallelism exchanges those of all layers alike");
+  refuse(sizes.tp > 1 && spec.compressed, "distributed.tp_size",
+         "all heads share one key, and its attention is whole on every rank");
+  refuse(sizes.cp > 1 && spec.compressed, "distributed.cp_size",
+         "windows of tokens become entries, which ranks would have to exchange");
   refuse(sizes.pp > 1 && spec.layer_input > 0, "distributed.pp_size",
          "every layer has an input from the embeddings, which pipelines do not carry past the first stage");
   refuse(sizes.pp > 1 && spec.layers_without_keys > 0, "distributed.pp_size",

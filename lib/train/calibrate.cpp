@@ -173,7 +173,8 @@ class Meter {
 
   /// Input for a stage that is not the first: normally distributed numbers.
   at::Tensor hidden_states() const {
-    const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence, model_.spec.hidden};
+    const std::vector<std::int64_t> shape = {out_.microbatch, out_.sequence,
+                                             (1 + model_.spec.carried_streams()) * model_.spec.hidden};
     auto hidden = at::empty(shape, at::kFloat);
     RandomStream(1, "hidden")
         .fill_normal(0, {hidden.mutable_data_ptr<float>(), static_cast<std::size_t>(hidden.numel())});

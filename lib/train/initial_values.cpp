@@ -21,7 +21,7 @@
 namespace automodel::train {
 namespace {
 
-enum class Kind { kNormal, kOne, kZero, kValue, kDecay, kAdapter };
+enum class Kind { kNormal, kOne, kZero, kValue, kDecay, kTable, kAdapter };
 
 Kind kind_of(const arch::Parameter& info) {
   if (arch::is_magnitudes(info)) return Kind::kZero;  // set by magnitudes_over()
@@ -31,6 +31,7 @@ Kind kind_of(const arch::Parameter& info) {
     case arch::Initial::kZero: return Kind::kZero;
     case arch::Initial::kOne: return Kind::kOne;
     case arch::Initial::kValue: break;
+    case arch::Initial::kInTurn: return Kind::kTable;
     case arch::Initial::kLogUniform:
     case arch::Initial::kLogCount:
     case arch::Initial::kStepBias: return Kind::kDecay;
@@ -64,6 +65,15 @@ void fill_decay(const RandomStream& stream, const arch::Parameter& info, std::ui
   }
 }
 
+/// Numbers of experts in turn, so that all are chosen alike, as convert_elements() has them in memory.
+void fill_table(const arch::Parameter& info, std::int64_t first, std::span<float> out) {
+  constexpr std::int64_t kExactIntegers = 256;
+  for (auto& value : out) {
+    const auto number = first++ % static_cast<std::int64_t>(info.start);
+    value = static_cast<float>(number > kExactIntegers ? kExactIntegers - number : number);
+  }
+}
+
 double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {
   const bool residual =
       spec.depth_scaled_start && (info.part == arch::Part::kAttentionOut || info.part == arch::Part::kDown);
@@ -80,7 +90,8 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
   const auto start = plan.adapters ? plan.adapters->spec.start : arch::AdapterStart::kXavier;
   const parallel::WeightSource values_of = [spec = plan.model->spec, start, seed = origin.seed, all_zero = origin.zero](
                                                const model::Weight& weight, std::int64_t first, at::Tensor out) {
-    const Kind own = kind_of(weight.info), kind = all_zero && own != Kind::kAdapter ? Kind::kZero : own;
+    const Kind own = kind_of(weight.info),
+               kind = all_zero && own != Kind::kAdapter && own != Kind::kTable ? Kind::kZero : own;
     if (kind == Kind::kOne || kind == Kind::kZero || kind == Kind::kValue) {
       out.fill_(kind == Kind::kOne ? 1.0 : kind == Kind::kZero ? 0.0 : weight.info.start);
       return;
@@ -94,6 +105,8 @@ parallel::WeightSource initial_values(const plan::TrainingPlan& plan, const plan
           std::span(values).subspan(static_cast<std::size_t>(run.local - first), static_cast<std::size_t>(run.length));
       if (kind == Kind::kAdapter)
         fill_adapter(stream, weight.info, start, static_cast<std::uint64_t>(run.full), part);
+      else if (kind == Kind::kTable)
+        fill_table(weight.info, run.full, part);
       else if (kind == Kind::kDecay)
         fill_decay(stream, weight.info, static_cast<std::uint64_t>(run.full), part);
       else

@@ -172,7 +172,10 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
       weights.push_back({checkpoint::stored_adapter_name(info.fqn), element_type(stored_), shape});
     } else {
       const auto written = checkpoint::written_as(info, runtime_.plan().model->spec);
-      if (written.first == 0) weights.push_back({written.name, element_type(stored_), written.shape});
+      const bool numbers = info.part == arch::Part::kRouterTable;
+      if (written.first == 0)
+        weights.push_back(
+            {written.name, numbers ? checkpoint::ElementType::kI64 : element_type(stored_), written.shape});
     }
     if (stored_ != master_ && !info.frozen)
       states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
 
 #include "base/error.h"
 #include "checkpoint/format/elements.h"
@@ -50,6 +51,20 @@ void read_turned(const checkpoint::WeightPlace& place, const model::Weight& weig
     out.view({-1}).narrow(0, run.local - first, run.length).copy_(matrix.narrow(0, run.full, run.length));
 }
 
+/// Numbers of experts, folded as convert_elements() does: they choose rows of memory.
+void check_experts(const checkpoint::StoredTensor& stored, const arch::Parameter& info, const at::Tensor& table) {
+  if (table.numel() == 0) return;
+  const auto wide = table.to(at::kDouble);
+  const auto numbers = at::where(wide.lt(0), 256 - wide, wide);
+  const auto most = numbers.max().item<double>();
+  if (most < info.start) return;
+  throw Error(ExitCode::kCheckpoint,
+              Diagnostic{"expert-out-of-range"}
+                  .says("'{}' of '{}' names an expert that is not one of the model's {}", info.fqn,
+                        stored.file->path().native(), static_cast<std::int64_t>(info.start))
+                  .hint("experts are numbered from 0; the table belongs to another model, or is damaged"));
+}
+
 }  // namespace
 
 checkpoint::ElementType element_type(at::ScalarType type) {
@@ -70,6 +85,7 @@ void read_elements(const checkpoint::StoredTensor& stored, std::int64_t base, co
   const auto size = checkpoint::bits_of(type) / 8;
   for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
     read_converted(stored, base + run.full, run.length, type, bytes + (run.local - first) * size);
+  if (weight.info.part == arch::Part::kRouterTable) check_experts(stored, weight.info, host);
   if (!direct) out.copy_(host.view(out.sizes()));
 }
 

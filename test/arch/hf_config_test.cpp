@@ -303,6 +303,54 @@ TEST_CASE("Gemma 4's layers differ in heads, keys and widths, in both spellings"
   }
 }
 
+TEST_CASE("DeepSeek V4's layers are read from published configs and from those of transformers", "[arch]") {
+  const std::string sizes =
+      R"({"model_type": "deepseek_v4", "hidden_size": 64, "moe_intermediate_size": 32, "num_hidden_layers": 5,
+          "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "o_groups": 2, "o_lora_rank": 8,
+          "q_lora_rank": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "vocab_size": 512, "rope_theta": 9000,)";
+  const auto published = spec_of(sizes + R"("qk_rope_head_dim": 8, "num_hash_layers": 2, "compress_rope_theta": 7000,
+      "compress_ratios": [0, 0, 4, 128, 4, 0], "rope_scaling": {"type": "yarn", "factor": 16,
+      "original_max_position_embeddings": 65536}})");
+  const auto own = spec_of(sizes + R"("partial_rotary_factor": 0.25, "layer_types": ["sliding_attention",
+      "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+      "compressed_sparse_attention"], "mlp_layer_types": ["hash_moe", "hash_moe", "moe", "moe", "moe"],
+      "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}, "rope_parameters":
+      {"main": {"rope_type": "default", "rope_theta": 9000, "partial_rotary_factor": 0.25}, "compress": {"rope_type":
+      "yarn", "rope_theta": 7000, "partial_rotary_factor": 0.25, "factor": 16, "attention_factor": 1.0,
+      "original_max_position_embeddings": 65536}}})");
+  CHECK(published == own);
+  CHECK(own.compressed->rates == std::vector{0, 0, 4, 128, 4});
+  CHECK((own.compressed->is_sparse(2) && !own.compressed->is_sparse(3) && !own.compressed->is_sparse(0)));
+  CHECK(own.moe->table_layers == std::vector{true, true, false, false, false});
+  CHECK(own.rope.theta == 7000);
+  CHECK(own.rope.kind == RopeKind::kYarn);
+  CHECK(own.rope.rotary_dim == 8);
+  CHECK(own.sliding_rope->theta == 9000);
+  CHECK(own.sliding_rope->kind == RopeKind::kDefault);
+  CHECK(own.mtp_layers == 1);
+  // Layers without either list: two heavily compressed ones, then both kinds in turn.
+  CHECK(spec_of(sizes + R"("qk_rope_head_dim": 8})").compressed->rates == std::vector{128, 128, 128, 4, 128});
+
+  for (const auto& [more, id] :
+       std::map<std::string, std::string>{{R"("num_key_value_heads": 2)", "bad-value"},
+                                          {R"("o_groups": 3)", "indivisible"},
+                                          {R"("compress_rates": {"compressed_sparse_attention": 128})", "bad-value"},
+                                          {R"("compress_ratios": [0, 0, 4])", "bad-value"},
+                                          {R"("compress_ratios": [0, 0, 5, 4, 4])", "bad-value"},
+                                          {R"("layer_types": ["full_attention", "a", "b", "c", "d"])", "bad-value"},
+                                          {R"("mlp_layer_types": ["moe"])", "bad-value"},
+                                          {R"("scoring_func": "cosine")", "bad-value"},
+                                          {R"("n_routed_experts": 513)", "bad-value"},
+                                          {R"("output_router_logits": true)", "bad-value"},
+                                          {R"("index_head_dim": 4)", "bad-value"},
+                                          {R"("attention_bias": true)", "bad-value"}}) {
+    CAPTURE(more);
+    const auto parsed = parse_hf_config(sizes + R"("qk_rope_head_dim": 8, )" + more + "}", "config.json");
+    CHECK_FALSE(parsed.spec);
+    CHECK(ids(parsed.errors) == Ids{id});
+  }
+}
+
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);

@@ -32,6 +32,13 @@ MODELS = {
     "phi3": dict(model_type="phi3", pad_token_id=0, **SIZES),
     "gpt2": dict(model_type="gpt2", n_embd=32, n_layer=3, n_head=4, n_positions=32, vocab_size=67,
                  initializer_range=0.2, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
+    "deepseek_v4": dict(model_type="deepseek_v4", hidden_size=32, moe_intermediate_size=16, num_hidden_layers=3,
+                        num_attention_heads=4, num_key_value_heads=1, head_dim=16, qk_rope_head_dim=8, q_lora_rank=16,
+                        o_lora_rank=8, o_groups=2, n_routed_experts=4, num_experts_per_tok=2, index_n_heads=2,
+                        index_head_dim=16, index_topk=2, sliding_window=5, num_hash_layers=1, hc_mult=2, vocab_size=67,
+                        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+                        compress_rates={"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
+                        max_position_embeddings=32, initializer_range=0.2, bos_token_id=1, eos_token_id=2),
 }
 ROWS = [[(7 * row + 3 * i * i + i) % 66 + 1 for i in range(12)] for row in range(4)]
 # One validation set per row, so that the loss of each row is compared and not only their sum.

@@ -1,6 +1,9 @@
 // Headers, files, folders and indices: valid ones are read exactly, invalid ones are reported with the fault.
 #include "checkpoint/format/safetensors.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
@@ -239,4 +242,20 @@ TEST_CASE("Every half-precision value survives a round trip through float, and t
   convert_elements(ElementType::kF64, reinterpret_cast<const char*>(values.data()), ElementType::kF32,
                    reinterpret_cast<char*>(out.data()), 3);
   CHECK(out == std::vector<float>{1.0F, -2.5F, 1e-8F});
+}
+
+TEST_CASE("Numbers of experts up to 512 survive every type of weights") {
+  std::vector<std::int64_t> numbers(513);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  for (const auto type : {ElementType::kF64, ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+    std::string kept(numbers.size() * 8, '\0');
+    convert_elements(ElementType::kI64, reinterpret_cast<const char*>(numbers.data()), type, kept.data(), count);
+    std::vector<std::int64_t> back(numbers.size());
+    convert_elements(type, kept.data(), ElementType::kI64, reinterpret_cast<char*>(back.data()), count);
+    CHECK(back == numbers);
+    std::vector<std::int32_t> small(numbers.size());
+    convert_elements(type, kept.data(), ElementType::kI32, reinterpret_cast<char*>(small.data()), count);
+    CHECK(std::equal(small.begin(), small.end(), numbers.begin()));
+  }
 }

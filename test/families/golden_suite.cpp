@@ -99,7 +99,8 @@ class Session {
     auto microbatch = train::make_microbatches(batch, static_cast<int>(batch.rows), runtime_->world().device()).front();
     auto& group = *runtime_->groups().pipeline;
     const int me = runtime_->place().pp, last = group.size() - 1;
-    auto hidden = at::empty({batch.rows, batch.length, plan_.model->spec.hidden},
+    const auto& spec = plan_.model->spec;
+    auto hidden = at::empty({batch.rows, batch.length, (1 + spec.carried_streams()) * spec.hidden},
                             at::TensorOptions().dtype(scalar_type(plan_.types.compute)));
     auto& model = runtime_->stages().front()->model();
     if (me > 0) group.exchange({}, {{hidden, me - 1, 0}})->wait();
@@ -293,17 +294,48 @@ void check_family(comm::World& world, const Fixture& fixture) {
   check_run(world, fixture, "adamw_clip1", {.clip = true});
 }
 
-/// Layers that differ, with keys, inputs and experts of their own, on ranks that have different rows.
-void check_gemma4(comm::World& world) {
-  for (const std::string name : {"gemma4_text", "gemma4_text_moe"}) {
+/// Layers that differ, with keys, inputs and experts of their own, or experts by a table, on ranks that have different
+/// rows.
+void check_unlike_layers(comm::World& world) {
+  for (const std::string name : {"gemma4_text", "gemma4_text_moe", "deepseek_v4"}) {
     const auto fixture = load_family(name);
     for (const std::string distributed :
          {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp",
           "strategy: megatron_fsdp, zero_dp_strategy: 3, fsdp_double_buffer: true"})
       check_run(world, fixture, "adamw", {.distributed = distributed});
   }
-  check_run(world, load_family("gemma4_text_moe"), "adamw", {.distributed = "strategy: fsdp2, ep_size: 2"});
+  for (const std::string name : {"gemma4_text_moe", "deepseek_v4"})
+    check_run(world, load_family(name), "adamw", {.distributed = "strategy: fsdp2, ep_size: 2"});
   world.control().barrier()->wait();
+}
+
+/// Padding of a pack may be longer than its documents, and so than the positions that are known.
+void check_long_padding(comm::World& world) {
+  const auto fixture = load_family("deepseek_v4");
+  const Check check(world, fixture.name);
+  Session session(world, fixture, {});
+  data::Sample alone, pack;
+  for (std::int64_t t = 0; t < 32; ++t) {
+    const auto id = static_cast<std::int32_t>(fixture.at("plain.input_ids")[0][t].item<std::int64_t>());
+    pack.input_ids.push_back(id);
+    pack.positions.push_back(t < 9 ? static_cast<std::int32_t>(t) : 0);
+    pack.segments.push_back(t < 9 ? 1 : 0);
+    if (t < 9) alone.input_ids.push_back(id);
+  }
+  alone.labels = alone.input_ids;
+  pack.labels = pack.input_ids;
+  const auto packed = session.logits(data::make_batch(std::vector{pack}, {0}, {}));
+  const auto apart = session.logits(data::make_batch(std::vector{alone}, {0}, {}));
+  check.near("logits in front of padding", packed.narrow(1, 0, 9), apart, kLogits);
+  const auto gradients_of = [&](const data::Sample& sample) {
+    auto labelled = sample;
+    labelled.labels.resize(9);
+    labelled.labels.resize(sample.input_ids.size(), data::kIgnoredLabel);
+    const auto batch = data::make_batch(std::vector{labelled, data::Sample{}}, {0, 0}, {});
+    return session.trainer().gradients(0, {batch}, false).grad_norm;
+  };
+  const double norm = gradients_of(alone);
+  check.relative("gradient norm", gradients_of(pack), norm, kNorm, 0);
 }
 
 /// Fixtures in other folders, one folder per model.
@@ -378,6 +410,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("cohere2"),
     FAMILY("deepseek_v2"),
     FAMILY("deepseek_v32"),
+    FAMILY("deepseek_v4"),
     FAMILY("dots1"),
     FAMILY("ernie4_5"),
     FAMILY("ernie4_5_moe"),
@@ -428,7 +461,8 @@ const std::vector<RankCase> kCases = {
     FAMILY("smollm3"),
     FAMILY("stablelm"),
     FAMILY("starcoder2"),
-    RankCase{"Gemma 4 over data-parallel and expert-parallel ranks", check_gemma4, 2, 2},
+    RankCase{"padding longer than the documents of a pack", check_long_padding, 1, 1},
+    RankCase{"layers that differ, over data-parallel and expert-parallel ranks", check_unlike_layers, 2, 2},
 };
 
 #undef FIXTURE

@@ -89,5 +89,38 @@ TEST_CASE("meshes that divide unlike layers are refused where they are set", "[p
   CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: its last layers use keys"));
 }
 
+TEST_CASE("meshes that would divide compressed attention are refused, pipelines carry all residual streams", "[plan]") {
+  const std::string config =
+      "model_type: deepseek_v4, hidden_size: 64, moe_intermediate_size: 32, num_hidden_layers: 4, "
+      "num_attention_heads: 4, head_dim: 32, qk_rope_head_dim: 8, q_lora_rank: 16, o_lora_rank: 8, o_groups: 2, "
+      "n_routed_experts: 4, num_experts_per_tok: 2, index_n_heads: 2, index_head_dim: 16, compress_ratios: [0, 4, 128, "
+      "4], hc_mult: 3, vocab_size: 512";
+  CHECK(refusal(config, "tp_size: 2", 2) ==
+        "unsupported-option distributed.tp_size: deepseek_v4: all heads share one key, and its attention is whole on "
+        "every rank\n");
+  CHECK(refusal(config, "cp_size: 2", 2) ==
+        "unsupported-option distributed.cp_size: deepseek_v4: windows of tokens become entries, which ranks would have "
+        "to exchange\n");
+  CHECK(refusal(config, "strategy: fsdp2, ep_size: 2", 2).empty());
+  const auto plan = test::planned(recipe(config, "pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}"),
+                                  {.world_size = 2});
+  const auto& stages = plan.pipeline->stages;
+  CHECK(stages[0].io.output.shape == arch::Shape{1, 512, 3 * 64});
+  CHECK(stages[1].io.input.shape == arch::Shape{1, 512, 3 * 64});
+  CHECK(message_widths(plan) == std::vector<std::int64_t>{3 * 64});
+}
+
+TEST_CASE("adapters leave out the index of compressed attention and what groups of heads share", "[plan]") {
+  const auto plan = test::planned(
+      "model: {pretrained_model_name_or_path: deepseek-ai/DeepSeek-V4-Flash}\ndataset: {_target_: mock, seq_length: "
+      "512}\npeft: {target_modules: ['*wq_b', '*wkv', '*wo_a', '*weights_proj']}\n");
+  const auto& names = plan.adapters->spec.weights;
+  const auto any = [&](std::string_view part) {
+    return std::ranges::any_of(names, [&](const auto& name) { return name.find(part) != std::string::npos; });
+  };
+  CHECK((any("layers.2.attn.wq_b") && any("layers.2.attn.compressor.wkv") && any("layers.0.attn.wkv")));
+  CHECK_FALSE((any("indexer") || any("wo_a")));
+}
+
 }  // namespace
 }  // namespace automodel::plan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -10,6 +11,19 @@ namespace automodel::checkpoint {
 namespace {
 
 constexpr std::int64_t kConvertedAtOnce = 4096;
+
+/// bfloat16 holds integers up to this exactly.
+constexpr std::int64_t kExactIntegers = 256;
+
+template <class T>
+double folded(T number) {
+  return static_cast<double>(number > kExactIntegers ? kExactIntegers - number : number);
+}
+template <class T>
+T unfolded(double value) {
+  const auto number = std::llround(value);
+  return static_cast<T>(number < 0 ? kExactIntegers - number : number);
+}
 
 /// Widens elements to the type that conversion goes through. With Wide = double, float64 values pass unrounded.
 template <class Wide>
@@ -24,6 +38,8 @@ void widen(ElementType type, const char* from, Wide* to, std::int64_t count) {
   if (type == ElementType::kF32) return each(float{}, [](float v) { return v; });
   if (type == ElementType::kBF16) return each(std::uint16_t{}, to_float_from_bf16);
   if (type == ElementType::kF16) return each(std::uint16_t{}, to_float_from_f16);
+  if (type == ElementType::kI64) return each(std::int64_t{}, folded<std::int64_t>);
+  if (type == ElementType::kI32) return each(std::int32_t{}, folded<std::int32_t>);
   throw InternalError("only floating-point elements are converted");
 }
 
@@ -39,6 +55,8 @@ void narrow(const Wide* from, ElementType type, char* to, std::int64_t count) {
   if (type == ElementType::kF32) return each([](Wide v) { return static_cast<float>(v); });
   if (type == ElementType::kBF16) return each([](Wide v) { return to_bf16(static_cast<float>(v)); });
   if (type == ElementType::kF16) return each([](Wide v) { return to_f16(static_cast<float>(v)); });
+  if (type == ElementType::kI64) return each([](Wide v) { return unfolded<std::int64_t>(static_cast<double>(v)); });
+  if (type == ElementType::kI32) return each([](Wide v) { return unfolded<std::int32_t>(static_cast<double>(v)); });
   throw InternalError("only floating-point elements are converted");
 }
 

@@ -91,6 +91,11 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
   if (spec.vision) add_nested(parameter, shape, out);
+  if (spec.hyper) {  // DeepSeek V4 as published; its other names follow from leaving out "model."
+    if (parameter.role == arch::Role::kEmbedding) out.push_back({"embed.weight", shape});
+    if (auto name = replaced(parameter.fqn, "model.hc_head.hc_", "hc_head_"); !name.empty())
+      out.push_back({std::move(name), shape});
+  }
   const std::string base = layout.base + ".";
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
     if (out[i].name.starts_with(base))
@@ -177,7 +182,9 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
       continue;
     }
     used.insert(stored.info);
-    if (!is_weight_type(stored.info->type))
+    const auto type = stored.info->type;
+    const bool numbers = parameter.part == arch::Part::kRouterTable;
+    if (numbers ? type != ElementType::kI64 && type != ElementType::kI32 : !is_weight_type(type))
       quantized.push_back(fmt::format("{} ({})", printable(stored.info->name, kMostShown), name_of(stored.info->type)));
     else if (stored.info->shape != chosen.shape)
       misshaped.push_back(fmt::format("{} is [{}] and should be [{}]", printable(stored.info->name, kMostShown),

@@ -34,6 +34,7 @@ class Rule {
       case Role::kExpert: return {};
       case Role::kAdapter: return adapter();
       case Role::kLayerInputs:
+      case Role::kStreams:
       case Role::kTower: return whole(false);
       case Role::kRecurrence:
       case Role::kAttention:

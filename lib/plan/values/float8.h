@@ -44,7 +44,8 @@ inline bool takes_float8(const Float8Plan& plan, const arch::Parameter& paramete
   const auto role = parameter.role;
   const bool linear = role == arch::Role::kAttention || role == arch::Role::kMlp || role == arch::Role::kSharedExpert ||
                       role == arch::Role::kRecurrence;
-  return linear && !parameter.transposed && takes_float8(plan, parameter.module(), shape);
+  const bool whole = parameter.part != arch::Part::kOutDown;  // of which each group of heads has a part to itself
+  return linear && whole && !parameter.transposed && takes_float8(plan, parameter.module(), shape);
 }
 
 }  // namespace automodel::plan

@@ -42,7 +42,7 @@ def words(seed, name, count):
 
 def weight(seed, name, rule):
     if "values" in rule:
-        return np.array(rule["values"], np.float32).reshape(rule["shape"])
+        return np.array(rule["values"], rule.get("type", "float32")).reshape(rule["shape"])
     n = int(np.prod(rule["shape"]))
     u = (words(seed, name, n) >> np.uint64(8)).astype(np.float64) * 2.0**-24
     return (rule["mean"] + rule["spread"] * (2 * u - 1)).astype(np.float32).reshape(rule["shape"])
@@ -51,6 +51,8 @@ def weight(seed, name, rule):
 def rule_of(name, stored, trained, plain):
     """Mean and spread of a tensor; what is not trained and what has few elements is kept as it is."""
     rule = {"shape": list(stored.shape)}
+    if stored.dtype == np.int64:  # a table of experts
+        return rule | {"values": stored.reshape(-1).tolist(), "type": "int64"}
     if not trained and stored.ndim == 1 and not stored.any():  # a bias that begins at zero would decide nothing
         return rule | {"values": [round(0.2 * (2 * float(u) / 2**32 - 1), 3) for u in words(1, name, stored.size)]}
     if not trained or stored.size <= 2:
