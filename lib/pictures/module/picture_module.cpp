@@ -29,6 +29,6 @@ constexpr AutomodelPictureModule kModule{AUTOMODEL_PICTURE_VERSION, decode};
 }  // namespace
 }  // namespace automodel::pictures
 
-__attribute__((visibility("default"))) const AutomodelPictureModule* automodel_picture_module() {
+__attribute__((visibility("default"))) const void* automodel_picture_module() {
   return &automodel::pictures::kModule;
 }

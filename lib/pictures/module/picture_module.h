@@ -25,6 +25,6 @@ typedef struct AutomodelPictureModule {
   int (*decode)(const uint8_t* bytes, size_t count, const AutomodelPictureTaker* taker, void* self);
 } AutomodelPictureModule;
 
-/// The object's only exported symbol.
-const AutomodelPictureModule* automodel_picture_module(void);
+/// The object's only exported symbol: an AutomodelPictureModule, as open_part() calls for it.
+const void* automodel_picture_module(void);
 }

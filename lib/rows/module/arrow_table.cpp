@@ -479,7 +479,7 @@ int inflate_file(const char* path, int64_t most, AutomodelTake take, AutomodelTa
 
 }  // namespace
 
-const AutomodelTableModule* automodel_table_module(void) {
+const void* automodel_table_module(void) {
   static const AutomodelTableModule kModule = {
       AUTOMODEL_TABLE_VERSION,
       open_table,

@@ -36,6 +36,6 @@ typedef struct AutomodelTableModule {
   int (*inflate)(const char* path, int64_t most, AutomodelTake take, AutomodelTake fail, void* taker);
 } AutomodelTableModule;
 
-/// The object's only exported symbol.
-const AutomodelTableModule* automodel_table_module(void);
+/// The object's only exported symbol: an AutomodelTableModule, as open_part() calls for it.
+const void* automodel_table_module(void);
 }
