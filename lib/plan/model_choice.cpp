@@ -217,9 +217,11 @@ std::optional<ModelChoice> choose_model(const config::LoadedRecipe& recipe, Loca
     choice.name = "inline";
     prefix = "model.config";
     text = config::to_json(*source->inline_config, 2);
-    // A configuration class of a family that is only planned by its sizes: the catalogue has its defaults.
-    const auto* type = source->inline_config->find("model_type");
-    if (type != nullptr && type->string() != nullptr && arch::find_family(*type->string()) == nullptr)
+    // A configuration class without sizes, or of a family that is only planned by them: the catalogue has its defaults.
+    const auto& given = *source->inline_config;
+    const auto* type = given.find("model_type");
+    const bool sizes = given.find("hidden_size") != nullptr || given.find("n_embd") != nullptr;
+    if (type != nullptr && type->string() != nullptr && (!sizes || arch::find_family(*type->string()) == nullptr))
       if (const auto defaults = find_in_catalogue(*type->string()))
         text = with_overrides(*defaults, *source->inline_config);
     file = recipe.path;
