@@ -45,6 +45,11 @@ bool ConfigReader::is_list(std::string_view key) const {
   return found != object_->end() && found->is_array();
 }
 
+bool ConfigReader::is_text(std::string_view key) const {
+  const auto found = object_->find(std::string(key));
+  return found != object_->end() && found->is_string();
+}
+
 const Json* ConfigReader::find(Keys keys, std::string_view& key) {
   const Json* out = nullptr;
   for (const auto candidate : keys) {

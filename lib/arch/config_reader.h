@@ -37,8 +37,9 @@ class ConfigReader {
   bool has(std::string_view key) const;
   /// Present, even if null; for keys where null differs from absence.
   bool mentions(std::string_view key) const;
-  /// Whether the value is a list.
+  /// Whether the value is a list, or a text.
   bool is_list(std::string_view key) const;
+  bool is_text(std::string_view key) const;
   /// An integer in [least, most]; otherwise reports `missing-key` or `bad-value`.
   int required(Keys keys, int least, int most);
   int integer(Keys keys, int otherwise, int least, int most);

@@ -81,6 +81,8 @@ extern const Family kDeepseekV4;
 extern const Family kGlmMoeDsa;
 extern const Family kNemotronNas;
 extern const Family kMistral4;
+extern const Family kMiMoV2Flash;
+extern const Family kLaguna;
 extern const Family kUnknownFamily;
 
 namespace {
@@ -100,7 +102,7 @@ constexpr std::array kFamilies = {
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,       &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe, &kBaichuan,
     &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,   &kGemma4Text,
-    &kDeepseekV4,
+    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,
 };
 
 }  // namespace

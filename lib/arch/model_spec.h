@@ -180,6 +180,7 @@ struct MixtureOfExperts {
   double normalize_added = 0.0;  ///< epsilon added to the sum they are divided by
   double normalize_least = 0.0;  ///< lower bound of that divisor
   double scaling = 1.0;          ///< routed_scaling_factor
+  double logit_softcap = 0.0;    ///< c: logits become c tanh(x / c); 0: none
   double jitter = 0.0;           ///< kSparseMixer: logits farther than 2 x this from the best (relatively) are masked
   bool bias = false;             ///< router and experts have biases
   /// Experts beside an MLP, the shared one: each with norms of its own; the router's input is normalised and scaled,
@@ -195,8 +196,9 @@ struct MixtureOfExperts {
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
-/// Heads of full-attention layers that differ from those of layers with a window (Gemma 4).
+/// Heads of full-attention layers that differ from those of layers with a window (Gemma 4, MiMo-V2, Laguna).
 struct FullHeads {
+  int heads = 0;  ///< of queries; 0: as many as in the others
   int kv_heads = 0;
   int head_dim = 0;
   bool values_are_keys = false;  ///< there is no value projection
@@ -259,6 +261,9 @@ struct ModelSpec {
   std::vector<LayerAttention> attention = {};  ///< one per layer
   std::optional<FullHeads> full_heads = {};    ///< of full-attention layers, if they have their own
   bool value_norm = false;                     ///< each value is normalised, without a weight
+  int value_dim = 0;                           ///< width of a value head; 0: that of keys. Not with full_heads of
+                                               ///< another width
+  double value_scale = 1.0;                    ///< factor of the values (MiMo-V2)
   /// The last so many layers have no keys and values of their own, but those of the last layer before them that attends
   /// as they do.
   int layers_without_keys = 0;
@@ -268,6 +273,7 @@ struct ModelSpec {
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
   /// per head, its query followed by its gate.
   bool attention_gate = false;
+  bool channel_gates = false;  ///< Part::kAttentionGate has a number for every channel, not every head (Laguna)
 
   // Layers with mixers other than attention, or without the usual two blocks.
   std::vector<Mixer> mixers = {};             ///< one per layer; empty: all attention
@@ -318,6 +324,7 @@ struct ModelSpec {
   /// Rows of the head.
   int outputs() const { return classes > 0 ? classes : vocab; }
   bool has_full_heads(int layer) const { return full_heads && !slides(layer); }
+  int heads_of(int layer) const { return has_full_heads(layer) && full_heads->heads > 0 ? full_heads->heads : heads; }
   int head_dim_of(int layer) const { return has_full_heads(layer) ? full_heads->head_dim : head_dim; }
   int kv_heads_of(int layer) const { return has_full_heads(layer) ? full_heads->kv_heads : kv_heads; }
   bool has_keys(int layer) const { return layer < layers - layers_without_keys; }
@@ -335,9 +342,10 @@ struct ModelSpec {
     return false;
   }
   int query_width(int layer) const {
-    return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads * head_dim_of(layer);
+    return latent ? heads * (latent->nope_dim + latent->rope_dim) : heads_of(layer) * head_dim_of(layer);
   }
-  int value_width(int layer) const { return latent ? heads * latent->v_dim : heads * head_dim_of(layer); }
+  int value_dim_of(int layer) const { return value_dim > 0 ? value_dim : head_dim_of(layer); }
+  int value_width(int layer) const { return latent ? heads * latent->v_dim : heads_of(layer) * value_dim_of(layer); }
   int compression(int layer) const { return compressed ? compressed->rate(layer) : 0; }
   /// Tensors of the residual stream's width that stages pass on beside it.
   int carried_streams() const { return hyper ? hyper->streams - 1 : 0; }

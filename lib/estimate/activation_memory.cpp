@@ -77,10 +77,11 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   if (spec.has_feed(layer)) w.up_input = shares.whole_mlp || spec.hyper ? w.hidden : w.stream;
   const bool attends = spec.attends(layer);
   if (attends) {
-    w.heads = static_cast<double>(spec.heads) / shares.heads;
+    w.heads = static_cast<double>(spec.heads_of(layer)) / shares.heads;
     w.query = static_cast<double>(spec.query_width(layer)) / shares.heads;
     w.value = static_cast<double>(spec.value_width(layer)) / shares.heads;
-    const double keys = spec.has_keys(layer) ? 2.0 * spec.kv_heads_of(layer) * spec.head_dim_of(layer) : 0;
+    const double keys =
+        spec.has_keys(layer) ? spec.kv_heads_of(layer) * (1.0 * spec.head_dim_of(layer) + spec.value_dim_of(layer)) : 0;
     w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
     if (spec.compressed) w.joined = compressed_width(spec, layer, w.query);
     if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
@@ -155,7 +156,7 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
 }  // namespace
 
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda) {
-  const bool wide = spec.query_width(layer) > kWidestFusedHead * spec.heads;
+  const bool wide = spec.query_width(layer) > kWidestFusedHead * spec.heads_of(layer);
   const bool exact = bytes > 4 || (bytes == 4 && (spec.kv_heads < spec.heads || spec.attention_sinks));
   return spec.attends(layer) && spec.attention_softcap <= 0 && !(cuda && (wide || exact));
 }

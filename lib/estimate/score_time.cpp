@@ -22,7 +22,8 @@ ScoreTime score_time(const arch::ModelSpec& spec, int layer, double flops, int b
   if (hardware.exponential > 0 && !spec.recurs(layer) && has_fused_attention(spec, layer, bytes, true) &&
       is_whole(spec, layer, sequence, context_ranks)) {
     const double products = flops / (hardware.peak * hardware.head_efficiency);  // in 16 bits, as the head's
-    const double per_score = 2.0 * static_cast<double>(spec.query_width(layer) + spec.value_width(layer)) / spec.heads;
+    const double per_score =
+        2.0 * static_cast<double>(spec.query_width(layer) + spec.value_width(layer)) / spec.heads_of(layer);
     const double scores = flops / per_score * hardware.exponential;
     return {products + scores, 2.5 * products + kBackwardScores * scores};
   }

@@ -3,11 +3,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softplus.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
 #include "model/head_norm.h"
+#include "ops/element_type.h"
 #include "ops/rope.h"
 #include "ops/split.h"
 
@@ -47,6 +50,7 @@ class Attention : public Block {
         spec_(context.spec),
         layer_(layer),
         width_(spec_.head_dim_of(layer)),
+        value_width_(spec_.value_dim_of(layer)),
         table_(!spec_.has_rope(layer) ? nullptr
                : spec_.slides(layer)  ? context.sliding_rope
                                       : context.rope) {
@@ -54,12 +58,12 @@ class Attention : public Block {
     project_ = weights.product({Part::kQkv, Part::kQuery, Part::kKey, Part::kValue});
     output_ = weights.product({Part::kAttentionOut});
     const auto& first = *project_.weights[0];
-    heads_ = context.seams.tensor->local(spec_.heads, first);
+    heads_ = context.seams.tensor->local(spec_.heads_of(layer), first);
     groups_ = context.seams.tensor->local(spec_.kv_heads_of(layer), first);
     borrows_ = !spec_.has_keys(layer);
     values_are_keys_ = spec_.has_full_heads(layer) && spec_.full_heads->values_are_keys;
     if (spec_.head_norm) {
-      query_norm_ = HeadNorm(context, weights, Part::kQueryNorm, spec_.heads, first);
+      query_norm_ = HeadNorm(context, weights, Part::kQueryNorm, spec_.heads_of(layer), first);
       if (!borrows_) key_norm_ = HeadNorm(context, weights, Part::kKeyNorm, spec_.kv_heads_of(layer), first);
     }
     blocks_ = !weights.has(Part::kQkv) || spec_.qkv_order == arch::QkvOrder::kBlocks;
@@ -68,6 +72,7 @@ class Attention : public Block {
     options_.window = spec_.slides(layer) ? spec_.sliding_window : 0;
     options_.softcap = spec_.attention_softcap;
     options_.sinks = weights.weight(Part::kSinks);
+    if (weights.has(Part::kAttentionGate)) scale_ = weights.product({Part::kAttentionGate});
   }
 
   bool keeps_keys() const override { return spec_.layers_without_keys == 0; }
@@ -83,21 +88,23 @@ class Attention : public Block {
       options.window = 0;
       options.causal = false;
     }
-    return context_.seams.tensor->row(mix(qkv, microbatch, options), drawn(output_, microbatch));
+    auto out = mix(qkv, microbatch, options);
+    if (!scale_.weights.empty()) out = scaled(out, context_.seams.tensor->column(y, drawn(scale_, microbatch)));
+    return context_.seams.tensor->row(out, drawn(output_, microbatch));
   }
 
  private:
-  /// [batch, tokens, (heads + 2 groups) * width] to [batch, tokens, heads * width].
+  /// [batch, tokens, (heads + groups) * width + groups * value width] to [batch, tokens, heads * value width].
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = width_;
     if (microbatch.cache) {
       const auto [q, k, v, gate] = prepared(apart(qkv), microbatch);
       const auto out = ops::attention_after(q, microbatch.cache->extend(layer_, k, v), options);
-      return gated(out, gate).reshape({batch, tokens, heads_ * width});
+      return gated(out, gate).reshape({batch, tokens, heads_ * value_width_});
     }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
-    const bool plain =
-        blocks_ && !spec_.attention_gate && !query_norm_ && spec_.qkv_clip == 0 && spec_.query_growth == 0;
+    const bool plain = blocks_ && !spec_.attention_gate && !query_norm_ && spec_.qkv_clip == 0 &&
+                       spec_.query_growth == 0 && value_width_ == width && spec_.value_scale == 1;
     if (alone && plain && table_ != nullptr && table_->width() == width) {
       const auto angles = angles_of(*table_, microbatch);
       return ops::rope_attention(qkv,
@@ -114,11 +121,20 @@ class Attention : public Block {
     const auto [q, k, v, gate] = prepared(heads, microbatch);
     if (microbatch.lent && !borrows_) *microbatch.lent = {k, v};
     const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
-    return gated(out, gate).reshape({batch, tokens, heads_ * width});
+    return gated(out, gate).reshape({batch, tokens, heads_ * value_width_});
   }
 
-  static at::Tensor gated(const at::Tensor& out, const at::Tensor& gate) {
-    return gate.defined() ? out * at::sigmoid(gate) : out;
+  /// `out` [batch, tokens, heads, width], without what values were padded with.
+  at::Tensor gated(const at::Tensor& out, const at::Tensor& gate) const {
+    const auto own = value_width_ < out.size(3) ? out.narrow(3, 0, value_width_) : out;
+    return gate.defined() ? own * at::sigmoid(gate) : own;
+  }
+
+  /// `out` times the softplus of `gates`, of which each head, or each of its channels, has one.
+  at::Tensor scaled(const at::Tensor& out, const at::Tensor& gates) const {
+    const auto factors = at::softplus(gates.to(ops::compute_type(gates.scalar_type()))).to(out.scalar_type());
+    if (factors.size(2) == out.size(2)) return out * factors;
+    return (out.unflatten(2, {heads_, value_width_}) * factors.unsqueeze(3)).flatten(2);
   }
 
   Heads apart(const at::Tensor& qkv) const {
@@ -137,10 +153,10 @@ class Attention : public Block {
     }
     const auto own = heads_ / groups_;  // queries per group
     const auto parts =
-        blocks_ ? ops::split(qkv, {heads_ * width, groups_ * width, groups_ * width})
+        blocks_ ? ops::split(qkv, {heads_ * width, groups_ * width, groups_ * value_width_})
                 : ops::split(qkv.view({batch, tokens, groups_, (own + 2) * width}), {own * width, width, width});
     return {parts[0].reshape({batch, tokens, heads_, width}), parts[1].reshape({batch, tokens, groups_, width}),
-            parts[2].reshape({batch, tokens, groups_, width})};
+            parts[2].reshape({batch, tokens, groups_, value_width_})};
   }
 
   /// Applies norms, clamping and rotary embedding, in the order of the model family.
@@ -158,6 +174,8 @@ class Attention : public Block {
     } else if (spec_.value_norm) {
       v = unit_rms(v, spec_.norm_eps);
     }
+    if (spec_.value_scale != 1) v = v * spec_.value_scale;
+    if (value_width_ < width_) v = at::constant_pad_nd(v, {0, width_ - value_width_});  // kernels want equal widths
     if (query_norm_ && !late) norm();
     if (spec_.qkv_clip > 0)
       for (auto* each : {&q, &k, &v}) *each = at::clamp(*each, -spec_.qkv_clip, spec_.qkv_clip);
@@ -173,9 +191,10 @@ class Attention : public Block {
   BlockContext context_;
   const arch::ModelSpec& spec_;
   int layer_;
-  std::int64_t width_;  ///< of a head
-  RopeTable* table_;    ///< null: no rotary embedding in this layer
+  std::int64_t width_, value_width_;  ///< of a head
+  RopeTable* table_;                  ///< null: no rotary embedding in this layer
   ops::Linear project_ = {}, output_ = {};
+  ops::Linear scale_ = {};  ///< of factors of the heads' outputs; without weights: none
   HeadNorm query_norm_ = {}, key_norm_ = {};
   bool borrows_ = false;          ///< keys and values are another layer's (ModelSpec::layers_without_keys)
   bool values_are_keys_ = false;  ///< values are the keys' projection

@@ -13,6 +13,7 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -125,6 +126,7 @@ Routing Router::route(const at::Tensor& input, const at::Tensor& real, const Mic
     logits = at::matmul(x.to(type), ops::use(*weight_, x).to(type).t());
   else
     logits = ops::linear(x, {weight_}, {bias_}).to(type);
+  if (moe_.logit_softcap > 0) logits = at::tanh(logits / moe_.logit_softcap) * moe_.logit_softcap;
   Routing out;
   {
     ops::NoGraph guard;

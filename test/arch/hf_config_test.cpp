@@ -351,6 +351,49 @@ TEST_CASE("DeepSeek V4's layers are read from published configs and from those o
   }
 }
 
+TEST_CASE("MiMo-V2-Flash's and Laguna's layers differ in heads", "[arch]") {
+  const std::string mimo = small("mimo_v2_flash", R"("num_key_value_heads": 1, "head_dim": 24, "v_head_dim": 16,
+      "moe_intermediate_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2)");
+  const auto more = [](std::string text, const std::string& keys) {
+    text.back() = ',';
+    return text + keys + "}";
+  };
+  const auto spec = spec_of(mimo);
+  CHECK(sliding_layers(spec) == "fssssfsssssf");
+  CHECK(std::pair(spec.kv_heads_of(0), spec.kv_heads_of(1)) == std::pair(1, 2));
+  CHECK(std::pair(spec.query_width(1), spec.value_width(1)) == std::pair(4 * 24, 4 * 16));
+  CHECK(spec.rope.rotary_dim == 8);
+  CHECK(spec.sliding_rope->rotary_dim == 8);
+  CHECK(std::pair(spec.rope.theta, spec.sliding_rope->theta) == std::pair(5e6, 1e4));
+  CHECK(std::pair(spec.sliding_window, spec.value_scale) == std::pair(129, 0.707));
+  CHECK(spec_of(more(mimo, R"("sliding_window_size": 128, "attention_value_scale": null)")).value_scale == 1);
+  for (const auto& [keys, id] : std::map<std::string, std::string>{{R"("num_key_value_heads": 4)", "indivisible"},
+                                                                   {R"("v_head_dim": 32)", "bad-value"}})
+    CHECK(ids(parse_hf_config(more(mimo, keys), "config.json").errors) == Ids{id});
+
+  const std::string types = R"("layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+      "full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+      "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"])";
+  const std::string laguna = small("laguna", types + R"(, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32)");
+  const auto per_layer = [&](const std::string& numbers) {
+    return more(laguna, R"("num_attention_heads_per_layer": )" + numbers);
+  };
+  const auto heads = spec_of(per_layer("[4, 6, 6, 4, 6, 6, 4, 6, 6, 4, 6, 6]"));
+  CHECK(std::pair(heads.heads_of(0), heads.heads_of(1)) == std::pair(4, 6));
+  CHECK_FALSE(spec_of(laguna).full_heads);
+  CHECK(std::pair(heads.rope.rotary_dim, heads.sliding_rope->rotary_dim) == std::pair(8, 16));
+  CHECK_FALSE(spec_of(more(laguna, R"("gating": "per-head")")).channel_gates);
+  CHECK(spec_of(more(laguna, R"("gating": "per-element")")).channel_gates);
+  CHECK(spec_of(more(laguna, R"("gating": false)")).channel_gates);
+  CHECK(ids(parse_hf_config(more(laguna, R"("gating": "none")"), "config.json").errors) == Ids{"bad-value"});
+  CHECK(ids(parse_hf_config(per_layer("[4, 6]"), "config.json").errors) == Ids{"bad-value"});
+  CHECK(ids(parse_hf_config(per_layer("[4, 6, 8, 4, 6, 6, 4, 6, 6, 4, 6, 6]"), "config.json").errors) ==
+        Ids{"bad-value"});
+  CHECK(ids(parse_hf_config(per_layer("[4, 5, 6, 4, 6, 6, 4, 6, 6, 4, 6, 6]"), "config.json").errors) ==
+        Ids{"indivisible"});
+}
+
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);

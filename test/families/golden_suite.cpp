@@ -297,7 +297,7 @@ void check_family(comm::World& world, const Fixture& fixture) {
 /// Layers that differ, with keys, inputs and experts of their own, or experts by a table, on ranks that have different
 /// rows.
 void check_unlike_layers(comm::World& world) {
-  for (const std::string name : {"gemma4_text", "gemma4_text_moe", "deepseek_v4"}) {
+  for (const std::string name : {"gemma4_text", "gemma4_text_moe", "deepseek_v4", "laguna", "mimo_v2_flash"}) {
     const auto fixture = load_family(name);
     for (const std::string distributed :
          {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp",
@@ -436,9 +436,11 @@ const std::vector<RankCase> kCases = {
     FAMILY("hunyuan_v1_moe"),
     FAMILY("hy_v3"),
     FAMILY("kimi_linear"),
+    FAMILY("laguna"),
     FAMILY("lfm2"),
     FAMILY("lfm2_moe"),
     FAMILY("mamba2"),
+    FAMILY("mimo_v2_flash"),
     FAMILY("minimax_m2"),
     FAMILY("ministral"),
     FAMILY("ministral3"),

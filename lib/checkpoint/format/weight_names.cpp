@@ -117,6 +117,7 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
     return true;
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
   if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;  // Qwen3-Next and Qwen3.5
+  if (name.starts_with("model.mtp.")) return true;                   // MiMo-V2
   if (spec.vision && spec.vision->kind == arch::TowerKind::kGemma4 &&
       (name.starts_with("model.audio_tower.") || name.starts_with("model.embed_audio.")))
     return true;
