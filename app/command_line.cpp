@@ -299,8 +299,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
                  : command.takes & kRows ? "Print one JSON object per row on standard output"
                                          : "Print one JSON document on standard output");
   if (command.takes & kRows) {
-    sub.add_option("--rows", options.rows, "Rows to print")->check(whole_number())->capture_default_str();
+    sub.add_option("--rows", options.rows, "Rows to show")->check(whole_number())->capture_default_str();
     sub.add_flag("--validation", options.validation, "Rows of validation_dataset instead of dataset");
+    sub.add_option("--html", options.html, "Write the rows, or packs of them, as one HTML page with their pictures")
+        ->type_name("FILE.html");
   }
   if (command.takes & kWorldSize) {
     add_ranks(sub, options.world_size, "--world-size", "Number of ranks (default: the product of the recipe's sizes)");

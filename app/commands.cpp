@@ -133,7 +133,7 @@ constexpr std::array kCommands = {
             "[--tolerance X] [--json]",
             "Compare every gradient of the recipe's mesh, or of another trainer's dump, with one rank",
             kRecipe | kJson | kThreads, run_verify},
-    Command{"data", "data RECIPE [--rows N] [--validation] [--json] [OVERRIDE...]",
+    Command{"data", "data RECIPE [--rows N] [--validation] [--html FILE] [--json] [OVERRIDE...]",
             "Print the first rows as they will be trained: label tokens, lengths, packs", kRecipe | kJson | kRows,
             run_data},
     Command{"slurm", "slurm RECIPE --nodes N [--time T] [--partition P] [OVERRIDE...]",
