@@ -244,6 +244,11 @@ void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_option("--prompt", options.prompts, "Text to continue; may be repeated (default: standard input)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_option("--image", options.images,
+                 "Picture (JPEG, PNG, WebP) that the prompt is about, in the chat template; may be repeated")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub.add_flag("--chat", options.chat, "Chat with the chat template: each line of standard input is a message");
   sub.add_option("--system", options.system, "System message of the conversation");
   auto* logits = sub.add_flag("--logits", options.logits,

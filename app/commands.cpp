@@ -147,9 +147,10 @@ constexpr std::array kCommands = {
             run_doctor},
     Command{"config", "config RECIPE [--json] [OVERRIDE...]",
             "Print every key of the recipe with its value and where it came from", kRecipe | kJson, run_config},
-    Command{"generate", "generate DIR [--prompt TEXT | --chat] [--tp-size N] [--pp-size N]",
-            "Continue text with the model of a checkpoint, an export or a Hugging Face folder", kGenerate | kJson,
-            run_generate},
+    Command{
+        "generate", "generate DIR [--image FILE...] [--prompt TEXT | --chat] [--tp-size N] [--pp-size N]",
+        "Continue text, or answer about pictures, with the model of a checkpoint, an export or a Hugging Face folder",
+        kGenerate | kJson, run_generate},
     Command{"report", "report RUN... [-o FILE.html]",
             "Write one HTML page about a run, or comparing several: curves, timelines, events, recipe", kReport,
             run_report},

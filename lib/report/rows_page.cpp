@@ -12,8 +12,7 @@ namespace {
 /// Text with its line ends visible, which are tokens too.
 std::string shown(std::string_view text) {
   std::string out;
-  for (const char c : escaped(printable_lines(text)))
-    c == '\n' ? out += "<i>\u21b5</i>\n" : out += c;
+  for (const char c : escaped(printable_lines(text))) c == '\n' ? out += "<i>\u21b5</i>\n" : out += c;
   return out;
 }
 
@@ -57,11 +56,12 @@ std::string row_html(const ShownRow& row) {
 
 std::string rows_page(const std::string& title, const std::string& summary, const std::vector<ShownRow>& rows) {
   std::string body = fmt::format(
-      "<h1>{}</h1><p class=\"tokens about\"><mark>counts in the loss</mark> context <span class=\"padding\">padding</span> "
+      "<h1>{}</h1><p class=\"tokens about\"><mark>counts in the loss</mark> context <span "
+      "class=\"padding\">padding</span> "
       "<span class=\"placeholders\">tokens of a picture</span></p>\n",
       shown(title));
   for (const auto& row : rows) body += row_html(row);
-  return still_page(title, body + fmt::format("<pre>{}</pre>", escaped(printable_lines(summary))));
+  return still_page(title, body + fmt::format("<pre class=\"said\">{}</pre>", escaped(printable_lines(summary))));
 }
 
 }  // namespace automodel::report

@@ -26,9 +26,9 @@ struct RowPart {
 
 struct RowPicture {
   std::string caption = {};
-  std::string bytes = {};         ///< of a file; empty: not shown, and the caption says why
-  std::string_view media = {};    ///< "image/png"
-  bool upright = true;            ///< turned by its Exif tag
+  std::string bytes = {};       ///< of a file; empty: not shown, and the caption says why
+  std::string_view media = {};  ///< "image/png"
+  bool upright = true;          ///< turned by its Exif tag
 };
 
 struct ShownRow {
