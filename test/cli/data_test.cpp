@@ -160,6 +160,36 @@ TEST_CASE("data --html shows label tokens, padding, cut and unusable rows, and t
   CHECK(packs.find("<h2>row 0") == std::string::npos);
 }
 
+TEST_CASE("data --html holds pictures up to a limit, and names those that it leaves out", "[cli]") {
+  const test::TemporaryFolder folder;
+  const std::string models = automodel::golden_folder() + "/vlm", small = models + "/pictures/rgb.png";
+  std::ifstream file(small, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  folder.write("large.png", bytes.str() + std::string(33 << 20, '\0'));  // what follows a PNG file is not read
+  json content = json::array();
+  for (const std::string& each : {small, std::string("large.png"), small})
+    content.push_back({{"type", "image"}, {"image", each}});
+  const json turns = {{{"role", "user"}, {"content", content}}, {{"role", "assistant"}, {"content", "a"}}};
+  folder.write("rows.jsonl", json{{"messages", turns}}.dump() + "\n");
+  const auto run = show(folder,
+                        {{"model", {{"pretrained_model_name_or_path", models + "/mistral3"}}},
+                         {"dataset", {{"_target_", "chat"}, {"path_or_dataset_id", "rows.jsonl"}}}},
+                        "--html p.html");
+  if (run.err.find("the decoders are not installed") != std::string::npos) {
+    WARN("no decoders in this build");
+    return;
+  }
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto page = folder.read("p.html");
+  CHECK(page.size() < 100'000);
+  const std::string caption = "picture 2: 64 x 48 pixels, 24 tokens; its 33.0 MiB are left out: a page holds 32.0 MiB";
+  CHECK(page.find("<figure class=\"gone\"><figcaption>" + caption) != std::string::npos);
+  CHECK(page.find("<figcaption>picture 3: 64 x 48 pixels, 24 tokens</figcaption>") != std::string::npos);
+  CHECK(page.find("data:image/png;base64,") != page.rfind("data:image/png;base64,"));
+}
+
 TEST_CASE("data prints how long rows are, and which ones usual limits would cut", "[cli]") {
   const test::TemporaryFolder folder;
   std::string rows;
