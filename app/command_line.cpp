@@ -244,6 +244,11 @@ void add_generate_options(CLI::App& sub, Options& options) {
   sub.add_option("--prompt", options.prompts, "Text to continue; may be repeated (default: standard input)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub.add_option("--image", options.images,
+                 "Picture (JPEG, PNG, WebP) that the prompt is about, in the chat template; may be repeated")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub.add_flag("--chat", options.chat, "Chat with the chat template: each line of standard input is a message");
   sub.add_option("--system", options.system, "System message of the conversation");
   auto* logits = sub.add_flag("--logits", options.logits,
@@ -299,8 +304,10 @@ void add_options(CLI::App& sub, const Command& command, Options& options) {
                  : command.takes & kRows ? "Print one JSON object per row on standard output"
                                          : "Print one JSON document on standard output");
   if (command.takes & kRows) {
-    sub.add_option("--rows", options.rows, "Rows to print")->check(whole_number())->capture_default_str();
+    sub.add_option("--rows", options.rows, "Rows to show")->check(whole_number())->capture_default_str();
     sub.add_flag("--validation", options.validation, "Rows of validation_dataset instead of dataset");
+    sub.add_option("--html", options.html, "Write the rows, or packs of them, as one HTML page with their pictures")
+        ->type_name("FILE.html");
   }
   if (command.takes & kWorldSize) {
     add_ranks(sub, options.world_size, "--world-size", "Number of ranks (default: the product of the recipe's sizes)");

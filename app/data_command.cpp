@@ -1,11 +1,13 @@
 // `automodel data`: prints the first rows as they will be trained on.
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/bytes.h"
 #include "base/json_writer.h"
 #include "base/text_table.h"
 #include "base/utf8.h"
@@ -14,16 +16,18 @@
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
 #include "data/tokenizer.h"
+#include "pictures/decode.h"
 #include "plan/located.h"
 #include "plan/model_choice.h"
 #include "plan/vision_choice.h"
+#include "read_row.h"
 #include "report.h"
+#include "report/rows_page.h"
 
 namespace automodel::app {
 namespace {
 
 namespace fs = std::filesystem;
-using Ids = std::vector<std::int32_t>;
 
 /// The model, if it is available locally; if not, data that needs its tokenizer will report that.
 std::optional<plan::ModelChoice> model_of(const config::LoadedRecipe& loaded) {
@@ -31,29 +35,6 @@ std::optional<plan::ModelChoice> model_of(const config::LoadedRecipe& loaded) {
   auto model = plan::choose_model(loaded, ignored, false);
   if (model) plan::choose_processor(loaded, *model, ignored, false);
   return model;
-}
-
-/// A run of ids that are all learned, all context, or all padding.
-struct Run {
-  char mark;
-  Ids ids;
-};
-
-std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention) {
-  std::vector<Run> out;
-  for (std::size_t t = 0; t < sample.input_ids.size(); ++t) {
-    // Labels are shifted: labels[t - 1] is the target for token t, or kIgnoredLabel.
-    const bool learned = t > 0 && sample.labels[t - 1] != data::kIgnoredLabel;
-    const char mark = attention[t] == 0 && !learned ? '.' : learned ? '+' : ' ';
-    if (out.empty() || out.back().mark != mark) out.push_back({mark, {}});
-    out.back().ids.push_back(sample.input_ids[t]);
-  }
-  const std::int32_t last = sample.labels.empty() ? data::kIgnoredLabel : sample.labels.back();
-  if (last != data::kIgnoredLabel) {
-    if (out.empty() || out.back().mark != '+') out.push_back({'+', {}});
-    out.back().ids.push_back(last);
-  }
-  return out;
 }
 
 /// Formats text on its own lines.
@@ -68,28 +49,43 @@ std::string indented(const std::string& text, char mark) {
   return out;
 }
 
+/// The length that rows of each part of the data are cut to; 0: they are not.
+std::vector<std::int64_t> limits_of(const config::DatasetConfig& config) {
+  std::vector<std::int64_t> out;
+  config::each_part(config, [&](const auto& section) {
+    out.push_back(0);
+    if constexpr (requires { section.truncation() == config::SampleTruncation::kCut; })
+      if (section.truncation() == config::SampleTruncation::kCut) out.back() = section.seq_length().value_or(0);
+  });
+  return out;
+}
+
+using Rejected = std::vector<std::pair<std::int64_t, Diagnostic>>;
+
+/// Calls `refused` or `shown` for the first rows in order: unusable ones keep their position.
+void each_row(std::int64_t most, const data::Dataset& dataset, const Rejected& rejected,
+              const std::function<void(std::int64_t row, const Diagnostic&)>& refused,
+              const std::function<void(std::int64_t row, std::int64_t index)>& shown) {
+  const std::int64_t total = dataset.size() + static_cast<std::int64_t>(rejected.size());
+  auto bad = rejected.begin();
+  for (std::int64_t row = 0, index = 0; row < std::min(most, total); ++row) {
+    if (bad != rejected.end() && bad->first == row)
+      refused(row, (bad++)->second);
+    else
+      shown(row, index++);
+  }
+}
+
 class Showing {
  public:
-  Showing(const Options& options, const data::Dataset& dataset,
-          std::vector<std::pair<std::int64_t, Diagnostic>> rejected, const data::Tokenizer* tokenizer,
-          std::optional<pictures::PictureTokens> pictures)
-      : options_(options),
-        dataset_(dataset),
-        rejected_(std::move(rejected)),
-        tokenizer_(tokenizer),
-        pictures_(pictures) {}
+  Showing(const Options& options, const data::Dataset& dataset, const data::Tokenizer* tokenizer,
+          const std::optional<pictures::PictureTokens>& pictures)
+      : options_(options), dataset_(dataset), pictures_(pictures), row_(dataset, tokenizer, pictures) {}
 
-  /// Shows rows in order; unusable rows keep their position and show the reason.
-  void run() {
-    const std::int64_t total = dataset_.size() + static_cast<std::int64_t>(rejected_.size());
-    const std::int64_t wanted = std::min<std::int64_t>(options_.rows, total);
-    auto bad = rejected_.begin();
-    for (std::int64_t row = 0, index = 0; row < wanted; ++row) {
-      if (bad != rejected_.end() && bad->first == row)
-        refused(row, (bad++)->second);
-      else
-        one(row, index++);
-    }
+  void run(const Rejected& rejected) {
+    each_row(
+        options_.rows, dataset_, rejected, [&](std::int64_t row, const Diagnostic& problem) { refused(row, problem); },
+        [&](std::int64_t row, std::int64_t index) { one(row, index); });
   }
 
  private:
@@ -97,10 +93,11 @@ class Showing {
     JsonWriter json;
     json.begin_object();
     json.member("row", row);
-    if (dataset_.parts().size() > 1) json.member("part", static_cast<std::int64_t>(part_));
+    if (dataset_.parts().size() > 1) json.member("part", static_cast<std::int64_t>(row_.part()));
     json.member("shifted", true);  // labels[i] is the target of input_ids[i]
-    for (const auto& [name, ids] : {std::pair("input_ids", &sample_.input_ids), std::pair("labels", &sample_.labels),
-                                    std::pair("attention_mask", &attention_)}) {
+    for (const auto& [name, ids] :
+         {std::pair("input_ids", &row_.sample().input_ids), std::pair("labels", &row_.sample().labels),
+          std::pair("attention_mask", &row_.attention())}) {
       json.key(name);
       json.value(std::span<const std::int32_t>(*ids));
     }
@@ -111,11 +108,11 @@ class Showing {
   void pictures_json(JsonWriter& json) const {
     json.key("pictures");
     json.begin_array();
-    for (const auto& size : sizes_) {
+    for (const auto& size : row_.sizes()) {
       json.begin_object();
       json.member("width", size.width);
       json.member("height", size.height);
-      json.member("tokens", pictures_->count(size));
+      json.member("tokens", row_.tokens_of(size));
       json.end_object();
     }
     json.end_array();
@@ -131,87 +128,110 @@ class Showing {
   }
 
   void one(std::int64_t row, std::int64_t index) {
-    dataset_.read(index, sample_);
-    part_ = dataset_.part_of(index);
-    dataset_.attention_mask(index, attention_);
-    sizes_ = dataset_.picture_sizes(index);
-    next_ = 0;
+    row_.read(index);
     if (options_.json) return out(row_json(row));
-    const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
-    const auto learned = static_cast<std::int64_t>(sample_.labels.size()) -
-                         std::count(sample_.labels.begin(), sample_.labels.end(), data::kIgnoredLabel);
-    const auto padding = std::count(attention_.begin(), attention_.end(), 0);
-    const auto part = dataset_.parts().size() > 1 ? fmt::format("part {}, ", part_) : std::string();
-    out(fmt::format("row {}  {}{} tokens, {} label tokens ({:.1f} %){}\n", row, part, size, learned,
-                    size == 0 ? 0.0 : 100.0 * static_cast<double>(learned) / static_cast<double>(size),
-                    padding == 0 ? "" : fmt::format(", {} padding", padding)));
-    for (std::size_t i = 0; i < sizes_.size(); ++i)
-      out(fmt::format("  picture {}: {} x {} pixels, {} tokens\n", i + 1, sizes_[i].width, sizes_[i].height,
-                      pictures_->count(sizes_[i])));
-    for (const auto& run : runs_of(sample_, attention_)) {
-      if (run.mark == '.')
+    out(fmt::format("row {}  {}\n", row, row_.counts()));
+    for (std::size_t i = 0; i < row_.sizes().size(); ++i) out(fmt::format("  {}\n", row_.caption(i)));
+    for (const auto& run : runs_of(row_.sample(), row_.attention())) {
+      if (run.mark == '|') continue;
+      if (run.mark == '.') {
         out(fmt::format("  . padding: {} times {}\n", run.ids.size(), run.ids.front()));
-      else
-        out(indented(printable_lines(text_of(run.ids)), run.mark));
+        continue;
+      }
+      Ids ids;
+      for (const auto& piece : row_.pieces(run.ids))  // of a picture's placeholders one is left
+        for (const auto& id : piece.ids)
+          if (!piece.picture || id != pictures_->placeholder || &id == &piece.ids.front()) ids.push_back(id);
+      out(indented(printable_lines(row_.text_of(ids)), run.mark));
     }
-  }
-
-  /// Includes special tokens, which plain text would not show.
-  std::string text_of(Ids ids) {
-    if (pictures_) keep_one_placeholder(ids);
-    if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
-    if (tokenizer_->folder() != nullptr) return tokenizer_->folder()->decode(ids, false);
-    return tokenizer_->decode(ids);
-  }
-
-  int placeholders(pictures::Size size) const {
-    if (pictures_->per_picture > 0 || !pictures_->processor || !pictures_->processor->patches)
-      return pictures_->count(size);
-    const auto [columns, rows] = pictures_->grid(size);
-    return columns * rows;
-  }
-
-  /// Leaves one of the placeholders of each picture.
-  void keep_one_placeholder(Ids& ids) {
-    int left = 0;
-    std::erase_if(ids, [&](std::int32_t id) {
-      if (id != pictures_->placeholder) return false;
-      const bool first = left == 0;
-      if (first && next_ < sizes_.size()) left = placeholders(sizes_[next_++]);
-      left = std::max(left - 1, 0);
-      return !first;
-    });
   }
 
   const Options& options_;
   const data::Dataset& dataset_;
-  std::vector<std::pair<std::int64_t, Diagnostic>> rejected_;
-  const data::Tokenizer* tokenizer_;
-  std::optional<pictures::PictureTokens> pictures_;
-  data::Sample sample_;
-  std::vector<pictures::Size> sizes_;
-  std::size_t next_ = 0;  ///< of the sizes: the picture whose placeholders come next
-  std::size_t part_ = 0;
-  Ids attention_;
+  const std::optional<pictures::PictureTokens>& pictures_;
+  ReadRow row_;
+};
+
+/// Rows, or packs of them, for the page.
+class Paging {
+ public:
+  /// `limits`: limits_of() the data.
+  Paging(const data::Dataset& dataset, const data::Tokenizer* tokenizer,
+         const std::optional<pictures::PictureTokens>& pictures, std::vector<std::int64_t> limits)
+      : dataset_(dataset), row_(dataset, tokenizer, pictures), limits_(std::move(limits)) {}
+
+  /// `kind`: "row" or "pack".
+  report::ShownRow shown(const char* kind, std::int64_t number, std::int64_t index) {
+    using enum report::RowPart::Kind;
+    row_.read(index);
+    report::ShownRow out{.title = fmt::format("{} {}", kind, number), .note = row_.counts()};
+    for (std::size_t i = 0; i < row_.sizes().size(); ++i) out.pictures.push_back(picture(index, i));
+    const auto runs = runs_of(row_.sample(), row_.attention());
+    const auto limit = limits_[std::min(row_.part(), limits_.size() - 1)];
+    auto rows_left = std::ranges::count(runs, '|', &Run::mark);
+    for (const auto& run : runs) {
+      if (run.mark == '|') {
+        const bool full = limit > 0 && run.length + 1 >= limit, last = --rows_left == 0;
+        if (full || !last)
+          out.parts.push_back(
+              {kBorder, fmt::format("{}{}{}", full ? fmt::format("fills seq_length {} or was cut to it", limit) : "",
+                                    full && !last ? "; " : "", last ? "" : "the next row of the pack")});
+      } else if (run.mark == '.') {
+        out.parts.push_back({kPadding, fmt::format("{} x {}", row_.text_of({run.ids.front()}), run.ids.size())});
+      } else {
+        for (const auto& piece : row_.pieces(run.ids))
+          out.parts.push_back({piece.picture     ? kPicture
+                               : run.mark == '+' ? kLabel
+                                                 : kContext,
+                               piece.picture ? folded(piece.ids) : row_.text_of(piece.ids)});
+      }
+    }
+    return out;
+  }
+
+ private:
+  /// "<image> x 256", with the number of rows where tokens stand between them.
+  std::string folded(const Ids& ids) const {
+    const auto count = std::ranges::count(ids, ids.front());
+    return fmt::format("{} x {}{}", row_.text_of({ids.front()}), count,
+                       count == std::ssize(ids) ? "" : fmt::format(" in {} rows", std::ssize(ids) - count + 1));
+  }
+
+  report::RowPicture picture(std::int64_t index, std::size_t number) {
+    report::RowPicture out{.caption = row_.caption(number)};
+    auto stored = dataset_.stored_picture(index, number);
+    out.media = pictures::media_type(stored.bytes);
+    out.upright = stored.upright;
+    if (stored.bytes.empty())
+      out.caption += "; random pixels";
+    else if (stored.bytes.size() > left_)
+      out.caption += fmt::format("; its {} are left out: a page holds {}", format_bytes(double(stored.bytes.size())),
+                                 format_bytes(report::kMostPictureBytes));
+    else
+      left_ -= stored.bytes.size(), out.bytes = std::move(stored.bytes);
+    return out;
+  }
+
+  const data::Dataset& dataset_;
+  ReadRow row_;
+  std::vector<std::int64_t> limits_;
+  std::size_t left_ = report::kMostPictureBytes;
 };
 
 /// Reports how many rows have the maximum length that truncation allows; "" if rows are not truncated.
 std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
   std::string out;
   const auto parts = dataset.parts();
-  std::size_t part = 0;
-  config::each_part(config, [&](const auto& section) {
-    const auto& rows = *parts[std::min(part++, parts.size() - 1)].rows;
-    if constexpr (requires { section.truncation() == config::SampleTruncation::kCut; }) {
-      const std::int64_t limit =
-          section.truncation() == config::SampleTruncation::kCut ? section.seq_length().value_or(0) : 0;
-      if (limit == 0) return;
-      std::int64_t count = 0;
-      for (std::int64_t row = 0; row < rows.size(); ++row) count += rows.length(row) + 1 >= limit ? 1 : 0;
-      out += fmt::format("  {} of {} rows{} fill seq_length {} or were cut to it\n", count, rows.size(),
-                         parts.size() > 1 ? fmt::format(" of part {}", part - 1) : "", limit);
-    }
-  });
+  const auto limits = limits_of(config);
+  for (std::size_t part = 0; part < limits.size(); ++part) {
+    const auto& rows = *parts[std::min(part, parts.size() - 1)].rows;
+    const std::int64_t limit = limits[part];
+    if (limit == 0) continue;
+    std::int64_t count = 0;
+    for (std::int64_t row = 0; row < rows.size(); ++row) count += rows.length(row) + 1 >= limit ? 1 : 0;
+    out += fmt::format("  {} of {} rows{} fill seq_length {} or were cut to it\n", count, rows.size(),
+                       parts.size() > 1 ? fmt::format(" of part {}", part) : "", limit);
+  }
   return out;
 }
 
@@ -254,6 +274,25 @@ std::string parts_of(const data::Dataset& dataset) {
   return table.text();
 }
 
+/// The page: the first rows, or the first packs with the unusable rows before them.
+std::string page_of(const Options& options, const config::LoadedRecipe& loaded, const std::string& key,
+                    const data::Dataset& dataset, bool packs, const Rejected& rejected, Paging& paging,
+                    const std::string& summary) {
+  std::vector<report::ShownRow> shown;
+  const auto refused = [&](std::int64_t row, const Diagnostic& problem) {
+    shown.push_back({.title = fmt::format("row {}", row),
+                     .note = fmt::format("cannot be used: {}", problem.message),
+                     .usable = false});
+  };
+  if (packs)
+    for (const auto& [row, problem] : std::span(rejected).first(std::min<std::size_t>(rejected.size(), options.rows)))
+      refused(row, problem);
+  each_row(options.rows, dataset, packs ? Rejected() : rejected, refused, [&](std::int64_t row, std::int64_t index) {
+    shown.push_back(paging.shown(packs ? "pack" : "row", row, index));
+  });
+  return report::rows_page(fmt::format("{} of {}", key, loaded.path), summary, shown);
+}
+
 /// What the section asks for and a run refuses; the rows are shown as they are without it.
 void warn_of_unsupported(const config::LoadedRecipe& loaded, const std::string& key) {
   for (const auto& each : loaded.unsupported)
@@ -291,7 +330,7 @@ int run_data(const Options& options) {
   if (!config)
     return fail({Diagnostic{"missing-key"}.says("the recipe has no {}", key).hint("add it with a _target_").of(key)});
   warn_of_unsupported(loaded, key);
-  std::vector<std::pair<std::int64_t, Diagnostic>> rejected;
+  Rejected rejected;
   const auto& shuffle = (options.validation ? recipe.validation_dataloader() : recipe.dataloader()).shuffle();
   data::DatasetContext context{.recipe_folder = fs::path(loaded.path).parent_path(),
                                .key = key,
@@ -311,30 +350,38 @@ int run_data(const Options& options) {
   std::shared_ptr<const data::Dataset> dataset = data::open_dataset(*config, context, problems);
   if (!dataset) return fail(std::move(problems));
   const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // only for display
-  const auto bad = rejected.empty() ? std::optional<Diagnostic>() : std::optional(rejected.front().second);
   const auto allowed = most_bad_rows(*config);
   const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
-  Showing(options, *dataset, std::move(rejected), tokenizer.get(), context.pictures).run();
+  if (options.json || options.html.empty()) Showing(options, *dataset, tokenizer.get(), context.pictures).run(rejected);
+  const auto rows = dataset;
+  const auto& packing = recipe.packed_sequence();
+  const bool packs = !options.validation && packing.packed_sequence_size() > 0 && dataset->size() > 0;
+  if (packs && (!options.html.empty() || (!options.json && !too_many)))
+    dataset = data::pack(dataset, packing, recipe.distributed->cp_size().value_or(1), "packed_sequence", problems = {});
+  if (!dataset) return fail(std::move(problems));
+  const auto summary = [&] {
+    return fmt::format("{}\n{}", dataset->summary(), parts_of(*rows) + lengths_of(*rows) + cut_rows(*config, *rows));
+  };
+  if (!options.html.empty()) {
+    Paging paging(*dataset, tokenizer.get(), context.pictures, limits_of(*config));
+    write_file(options.html, page_of(options, loaded, key, *dataset, packs, rejected, paging, summary()));
+  }
   // What a run would refuse is shown, and refused here too.
-  if (dataset->size() == 0 && !bad)
+  if (rows->size() == 0 && rejected.empty())
     return fail(
         {Diagnostic{"empty-data"}.says("there is no row to train on").hint("rows with something to learn").of(key)});
-  if (bad && too_many) {
+  if (too_many) {
+    const auto& bad = rejected.front().second;
     err(to_text(Diagnostic{"bad-row"}
-                    .says("a run refuses these rows: {}", bad->message)
+                    .says("a run refuses these rows: {}", bad.message)
                     .hint("mend them, or leave them out: {}.max_bad_rows", key)
-                    .at(bad->where)) +
+                    .at(bad.where)) +
         "\n");
     return code(ExitCode::kBadInput);
   }
   if (options.json) return code(ExitCode::kOk);
-  const std::string cut = parts_of(*dataset) + lengths_of(*dataset) + cut_rows(*config, *dataset);
-  const auto& packing = recipe.packed_sequence();
-  if (!options.validation && packing.packed_sequence_size() > 0)
-    dataset = data::pack(std::move(dataset), packing, recipe.distributed->cp_size().value_or(1), "packed_sequence",
-                         problems = {});
-  if (!dataset) return fail(std::move(problems));
-  out(fmt::format("\n{}\n{}  + label tokens, . padding; the rest is context only\n", dataset->summary(), cut));
+  out(fmt::format("{}{}  + label tokens, . padding; the rest is context only\n", options.html.empty() ? "\n" : "",
+                  summary()));
   return code(ExitCode::kOk);
 }
 

@@ -114,6 +114,7 @@ config::GenerateRequest request_of(const Options& options) {
   config::GenerateRequest out;
   find_files(options, out);
   out.prompts() = options.prompts;
+  out.images() = options.images;
   out.chat() = options.chat;
   if (!options.system.empty()) out.system() = options.system;
   out.max_new_tokens() = options.max_new_tokens;
@@ -143,8 +144,8 @@ config::GenerateRequest request_of(const Options& options) {
 }  // namespace
 
 int run_generate(const Options& options) {
-  if (!options.system.empty() && !options.chat)
-    throw wrong_words("--system starts a conversation", "add --chat, or leave --system out");
+  if (!options.system.empty() && !options.chat && options.images.empty())
+    throw wrong_words("--system starts a conversation", "add --chat or --image, or leave --system out");
   if (options.logits && options.chat && options.prompts.empty())
     throw wrong_words("--logits reads no conversation", "give the messages with --prompt");
   const auto request = request_of(options);

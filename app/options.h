@@ -85,7 +85,7 @@ struct Options {
   std::string kind = {};                    ///< of `init` or `k8s`
   std::string data = {};                    ///< of `init`
   // `generate`.
-  std::vector<std::string> prompts = {};
+  std::vector<std::string> prompts = {}, images = {};
   bool chat = false;
   bool logits = false;  ///< print the logits behind each prompt
   std::string system = {}, tokenizer = {}, device = "auto";

@@ -93,7 +93,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Values are typed as in YAML; quotes make a string; `null`, `none` and `None` are null."},
     {"bad-value", ExitCode::kBadInput,
      "A value of the right type that the key does not accept: out of range, not one of the names, in conflict with "
-     "another key.",
+     "another key. Or a prompt of `generate` that holds the placeholder of a picture itself.",
      "The message states the rule, the help the nearest valid value or the list of names."},
     {"unknown-target", ExitCode::kBadInput,
      "`model.config._target_` names something other than `transformers.AutoConfig.from_pretrained`.",
@@ -282,14 +282,16 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
     {"adapter-base", ExitCode::kOk, "*Warning.* The frozen weights under the adapters are randomly initialized.",
      "Name trained weights with `model.pretrained_model_name_or_path`; otherwise the adapters are useless to other "
      "programs."},
-    {"no-chat-template", ExitCode::kBadInput, "`generate --chat` with a tokenizer that has no chat template.",
+    {"no-chat-template", ExitCode::kBadInput,
+     "`generate --chat` or `--image` with a tokenizer that has no chat template.",
      "Omit `--chat`, or name another tokenizer with `--tokenizer`."},
     {"no-end-of-turn", ExitCode::kOk,
      "*Warning.* The tokenizer has a token that ends a turn or a text, but in no conversation of the data set is it a "
      "label: the model does not learn to stop.",
      "Use a chat template that ends the assistant's turns with it (and marks it, if it has `{% generation %}`)."},
     {"prompt-too-long", ExitCode::kBadInput,
-     "The prompt given to `generate` has at least as many tokens as the model has positions.", "Shorten it."},
+     "The prompt given to `generate`, with its pictures, has at least as many tokens as the model has positions.",
+     "Shorten it, or show fewer or smaller pictures."},
     {"adapters-alone", ExitCode::kBadInput, "`generate` is pointed at adapters that do not name their model.",
      "Name the folder of that model: `--base DIR`."},
     {"bad-json", ExitCode::kBadInput, "A `config.json` is not a JSON object, or holds a number out of range.",
@@ -299,7 +301,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "refuses it as `unsupported-model`.",
      "The families are listed, the nearest is named."},
     {"unsupported-model", ExitCode::kRefused,
-     "`generate` is given a classifier, or the model cannot be trained here (its `model_type` is not known, an "
+     "`generate` is given a classifier, or pictures for a model without a vision tower, or the model cannot be trained "
+     "here (its `model_type` is not known, an "
      "encoder, an encoder-decoder, a quantized checkpoint, a multimodal model whose tower is not trained here, a "
      "family that can only be planned), or a class that takes pictures, or data that holds them, is named for a model "
      "without a vision tower, or the processor of its "
@@ -428,8 +431,10 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "There is nothing to train on: no rows, no label tokens, fewer than two tokens, no full batch with `drop_last`.",
      "Provide more data, or set `drop_last: false`."},
     {"bad-file", ExitCode::kBadInput,
-     "A nanoGPT token file cannot be used: too short, an unknown header, no element type given.",
-     "Files without a header need `dtype: uint16` or `uint32`."},
+     "A nanoGPT token file cannot be used: too short, an unknown header, no element type given. Or a picture of "
+     "`generate --image` cannot: damaged, of another kind, or too large.",
+     "Files without a header need `dtype: uint16` or `uint32`. Pictures are JPEG, PNG or WebP, within the limits of "
+     "[SECURITY.md](../SECURITY.md#limits)."},
     {"bad-index", ExitCode::kBadInput, "A Megatron index (`.idx`) cannot be used, or does not belong to its `.bin`.",
      "The two files must be complete and belong together."},
     {"bad-template", ExitCode::kBadInput,

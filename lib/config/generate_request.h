@@ -17,6 +17,7 @@ struct GenerateRequest {
   Field<std::string> peft{"peft", "", "The recipe's peft section for them, as JSON; the scale is the folder's."};
   Field<std::string> tokenizer{"tokenizer", "", "Folder with tokenizer.json, or bytes."};
   Field<std::vector<std::string>> prompts{"prompts", {}, "Texts to continue."};
+  Field<std::vector<std::string>> images{"images", {}, "Files of pictures that the first user message is about."};
   Field<bool> chat{"chat", false, "Prompts are user messages; without any, lines of standard input are."};
   Field<std::optional<std::string>> system{"system", std::nullopt, "System message of the conversation."};
   Field<int> max_new_tokens{"max_new_tokens", 256, "Maximum number of new tokens.", at_least<1>};

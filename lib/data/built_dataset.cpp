@@ -50,7 +50,13 @@ class BuiltDataset final : public Dataset {
     out.positions.clear();
     out.segments.clear();
     out.pictures.clear();
-    for (const auto& source : pictures_of(index)) out.pictures.push_back(picture(source));
+    for (const auto& source : pictures_of(index))
+      out.pictures.push_back(taken(source, [&] {
+        auto picture = read_picture(source, table_.get());
+        if (picture->size != source.size)
+          throw pictures::PictureError("its size has changed since the data set was opened");
+        return picture;
+      }));
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
@@ -76,31 +82,34 @@ class BuiltDataset final : public Dataset {
     return out;
   }
 
+  StoredPicture stored_picture(std::int64_t index, std::size_t number) const override {
+    const auto& source = pictures_of(index)[number];
+    return {taken(source, [&] { return stored_bytes(source, table_.get()); }), source.upright};
+  }
+
  private:
   std::span<const PictureSource> pictures_of(std::int64_t index) const {
     if (pictures_.empty()) return {};
     return pictures_[static_cast<std::size_t>(index)];
   }
-  pictures::PicturePtr picture(const PictureSource& source) const {
-    const auto fail = [&](const char* why) {
-      const auto where = source.file.empty() ? table_->where(source.row) : SourceLocation{source.file.native(), 0, 0};
-      throw Error(ExitCode::kEnvironment,
-                  Diagnostic{"bad-row"}
-                      .says("'{}' {}cannot be decoded: {}", where.file,
-                            source.file.empty() ? fmt::format("has a picture in row {} that ", where.line) : "", why)
-                      .hint("replace the picture, or remove its row")
-                      .at(where));
-    };
+  /// What `take` gives of a picture that may be gone or another since the rows were built.
+  template <class Take>
+  auto taken(const PictureSource& source, const Take& take) const -> decltype(take()) {
+    std::string why;
     try {
-      auto out = read_picture(source, table_.get());
-      if (out->size == source.size) return out;
-      fail("its size has changed since the data set was opened");
+      return take();
     } catch (const pictures::PictureError& error) {
-      fail(error.what());
+      why = error.what();
     } catch (const rows::RowError& error) {
-      fail(error.what());
+      why = error.what();
     }
-    return nullptr;
+    const auto where = source.file.empty() ? table_->where(source.row) : SourceLocation{source.file.native(), 0, 0};
+    throw Error(ExitCode::kEnvironment,
+                Diagnostic{"bad-row"}
+                    .says("'{}' {}cannot be decoded: {}", where.file,
+                          source.file.empty() ? fmt::format("has a picture in row {} that ", where.line) : "", why)
+                    .hint("replace the picture, or remove its row")
+                    .at(where));
   }
 
   TokenStore store_;

@@ -31,6 +31,12 @@ struct Padding {
   std::int64_t shortest = 0;  ///< rows are padded to at least this: the row length, if all rows have the same
 };
 
+/// A picture as it is stored.
+struct StoredPicture {
+  std::string bytes = {};  ///< of its file or cell; empty: it is drawn, and stored nowhere
+  bool upright = true;     ///< turned by its Exif tag
+};
+
 class Dataset;
 
 /// A data set that others are mixed with.
@@ -60,6 +66,8 @@ class Dataset {
   virtual void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const;
   /// Sizes of the pictures of sample `index`, without reading their files.
   virtual std::vector<pictures::Size> picture_sizes(std::int64_t /*index*/) const { return {}; }
+  /// The `number`-th of them, for display. Throws Error if its file can no longer be read.
+  virtual StoredPicture stored_picture(std::int64_t /*index*/, std::size_t /*number*/) const { return {}; }
   /// The data sets that a mixture draws from; of any other, the set itself.
   virtual std::vector<DatasetShare> parts() const { return {{this}}; }
   /// Which of them sample `index` comes from.

@@ -57,6 +57,10 @@ class Mixture final : public Dataset {
     const auto [rows, row] = source(index);
     return rows->picture_sizes(row);
   }
+  StoredPicture stored_picture(std::int64_t index, std::size_t number) const override {
+    const auto [rows, row] = source(index);
+    return rows->stored_picture(row, number);
+  }
   Padding padding() const override { return padding_; }
   std::vector<DatasetShare> parts() const override {
     std::vector<DatasetShare> out;

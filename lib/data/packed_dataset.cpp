@@ -96,6 +96,14 @@ class PackedDataset final : public Dataset {
     }
     return out;
   }
+  StoredPicture stored_picture(std::int64_t index, std::size_t number) const override {
+    for (const auto row : rows_of(index)) {
+      const auto count = rows_->picture_sizes(row).size();
+      if (number < count) return rows_->stored_picture(row, number);
+      number -= count;
+    }
+    return {};
+  }
 
   void read(std::int64_t index, Sample& out) const override {
     out = {};

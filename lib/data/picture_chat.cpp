@@ -20,50 +20,16 @@ ordered_json turn(const char* role, const char* text) {
   return {{"role", role}, {"content", ordered_json::array({{{"type", "text"}, {"text", text}}})}};
 }
 
-constexpr std::int64_t kMostTokens = 1 << 20;  // of a row's pictures
-
-RowRefused no_room(std::int64_t most) {
-  return RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
-}
-
 /// Before a picture is decoded or a token made: a row may name the same picture any number of times.
 void require_room(const ordered_json& messages, const pictures::PictureTokens& tokens, const RowLengths& lengths) {
-  const auto most = std::min(kMostTokens, lengths.limit.value_or(kMostTokens));
+  const auto most = std::min(kMostPictureTokens, lengths.limit.value_or(kMostPictureTokens));
   const int per_picture = std::max(tokens.per_picture, 1);
   std::int64_t pictures = 0;
   for (const auto& message : messages)
     pictures += std::count_if(message["content"].begin(), message["content"].end(),
                               [](const ordered_json& part) { return part["type"] == "image"; });
-  if (pictures > most / per_picture) throw no_room(most);
+  if (pictures > most / per_picture) throw no_room_for_pictures(most);
 }
-
-/// Pixels of a row's pictures, as files and as the processor resizes them before it crops: a row is in memory whole, in
-/// 1 GiB at most. A picture of 1 x 16,384 pixels would be resized to 336 x 5.5 million before its middle is cut out.
-class RowPixels {
- public:
-  explicit RowPixels(const std::optional<pictures::Processor>& processor) : processor_(processor) {}
-
-  /// Throws PictureError if the row cannot have this picture, too.
-  void add(pictures::Size size) {
-    if (processor_)
-      if (const auto why = processor_->refusal(size); !why.empty()) throw pictures::PictureError(why);
-    const auto resized = processor_ ? processor_->resized(size) : size;
-    if (area(resized) > pictures::kMostPixels)
-      throw pictures::PictureError(fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all",
-                                               size.width, size.height, resized.width, resized.height,
-                                               pictures::kMostPixels));
-    sum_ += area(size) + area(resized);
-    if (sum_ > kMost)
-      throw pictures::PictureError(
-          fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost));
-  }
-
- private:
-  static std::int64_t area(pictures::Size size) { return std::int64_t{size.width} * size.height; }
-  static constexpr std::int64_t kMost = 4 * pictures::kMostPixels;
-  const std::optional<pictures::Processor>& processor_;
-  std::int64_t sum_ = 0;
-};
 
 std::string without_space_in_front(const std::string& text) {
   std::size_t at = 0;
@@ -79,7 +45,7 @@ std::string without_space_in_front(const std::string& text) {
 std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPictures& row,
                                       const std::optional<pictures::Processor>& processor) {
   std::vector<PictureSource> out;
-  RowPixels pixels(processor);
+  TextPixels pixels(processor);
   for (const auto& message : messages)
     for (const auto& part : message["content"]) {
       if (part["type"] != "image") continue;
@@ -152,7 +118,13 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
   out->tokenizer_ = std::move(tokenizer);
   out->chat_ = std::move(chat);
   out->tokens_ = tokens;
-  if (!out->find_tokens(key, problems)) return nullptr;
+  out->text_ = PictureText::open(
+      out->tokenizer_->folder(),
+      [rows = out->tokenizer_](std::string_view text, bool special) {
+        return rows->encode(text, {.special = special}).ids;
+      },
+      tokens, key, problems);
+  if (!out->text_) return nullptr;
   std::string why = "it renders no answer, or nothing behind it";
   try {
     if (out->find_marks()) {
@@ -170,67 +142,14 @@ std::unique_ptr<const PictureChat> PictureChat::open(std::shared_ptr<const RowTo
   return nullptr;
 }
 
-/// Tokenised as transformers' processors do: with special tokens, unless the template has begun with the BOS itself.
 std::vector<std::int32_t> PictureChat::ids_of(const ordered_json& messages, const ordered_json& tools) const {
-  auto text = chat_->render(messages, tools);
-  if (tokens_.begin >= 0) text = with_pictures_enclosed(text);
-  const auto bos = tokenizer_->roles().find("bos_token");
-  const bool begun = bos != tokenizer_->roles().end() && !bos->second.empty() && text.starts_with(bos->second);
-  return tokenizer_->encode(text, {.special = !begun}).ids;
-}
-
-std::string PictureChat::with_pictures_enclosed(const std::string& text) const {
-  const auto& tokenizer = tokenizer_->folder();
-  const auto begin = tokenizer.token(tokens_.begin), placeholder = tokenizer.token(tokens_.placeholder);
-  const auto& name = tokens_.own_lines ? begin : placeholder;
-  const auto whole =
-      fmt::format("{0}{1}{2}{3}{0}", tokens_.own_lines ? "\n\n" : "", begin, placeholder, tokenizer.token(tokens_.end));
-  std::string out;
-  for (std::size_t at = 0; !name.empty();) {
-    const auto found = text.find(name, at);
-    out += text.substr(at, found - at);
-    if (found == std::string::npos) return out;
-    out += whole;
-    at = found + name.size();
-  }
-  return text;
-}
-
-bool PictureChat::find_tokens(const std::string& key, Diagnostics& problems) {
-  for (const auto id : {tokens_.begin, tokens_.end}) {
-    if (id < 0 || !tokenizer_->folder().token(id).empty()) continue;
-    problems.add("bad-tokenizer", key)
-        .says("the tokenizer has no token {}, which the processor puts around a picture", id)
-        .hint("the tokenizer and the processor must be of one model");
-    return false;
-  }
-  if (!tokens_.processor) return true;
-  for (const auto& [text, token] :
-       {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
-    if (text->empty()) continue;
-    *token = single_token(*text);
-    if (*token && **token != tokens_.placeholder) continue;
-    const auto name = printable(*text);
-    problems.add("bad-tokenizer", key)
-        .says(*token
-                  ? fmt::format("'{}', which the processor puts behind rows of a picture, is their placeholder", name)
-                  : fmt::format("the tokenizer has no token '{}', which the processor puts behind rows of a picture",
-                                name))
-        .hint("the tokenizer and the processor must be of one model");
-    return false;
-  }
-  return true;
-}
-
-std::optional<std::int32_t> PictureChat::single_token(const std::string& text) const {
-  const auto ids = tokenizer_->encode(text, {.special = false}).ids;
-  return ids.size() == 1 ? std::optional(ids.front()) : std::nullopt;
+  return text_->ids(chat_->render(messages, tools));
 }
 
 bool PictureChat::find_marks() {
   constexpr const char* kSentinel = "XSENTINELMARKERX";
   if (!tokens_.answer.empty()) {
-    const auto stop = single_token(tokens_.stop);
+    const auto stop = text_->single_token(tokens_.stop);
     auto marker = tokenizer_->encode(tokens_.answer, {.special = false}).ids;
     if (stop && !marker.empty()) {
       marks_ = AnswerMarks{std::move(marker), *stop};
@@ -251,7 +170,7 @@ bool PictureChat::find_marks() {
     return true;
   }
   for (const char* text : {"<end_of_turn>", "<|im_end|>", "<|eot_id|>"})  // as NeMo AutoModel
-    if (const auto id = single_token(text)) stops_.push_back(*id);
+    if (const auto id = text_->single_token(text)) stops_.push_back(*id);
   if (const auto eos = tokenizer_->eos()) stops_.push_back(*eos);
   return true;
 }
@@ -271,29 +190,6 @@ std::vector<bool> PictureChat::answers_in(const std::vector<std::int32_t>& ids, 
   return find_answers(ids, answers, stops_);
 }
 
-std::vector<std::int32_t> PictureChat::expanded(const std::vector<std::int32_t>& text,
-                                                const std::vector<PictureSource>& pictures) const {
-  std::vector<std::int32_t> out;
-  auto picture = pictures.begin();
-  for (const auto id : text) {
-    if (id != tokens_.placeholder) {
-      out.push_back(id);
-      continue;
-    }
-    const auto size = (picture++)->size;
-    if (!row_end_) {
-      out.insert(out.end(), static_cast<std::size_t>(tokens_.count(size)), id);
-      continue;
-    }
-    const auto [columns, rows] = tokens_.grid(size);
-    for (int row = 0; row < rows; ++row) {
-      out.insert(out.end(), static_cast<std::size_t>(columns), id);
-      out.push_back(row + 1 < rows ? *row_end_ : *picture_end_);
-    }
-  }
-  return out;
-}
-
 BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& tools, const RowPictures& pictures,
                             const RowLengths& lengths) const {
   BuiltRow out;
@@ -301,18 +197,12 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
   out.pictures = sources_of(messages, pictures, tokens_.processor);
   auto text = ids_of(messages, tools);
   if (!prefix_.empty()) text = marks_->prefixed(text, prefix_);
-  const auto placeholders = static_cast<std::size_t>(std::count(text.begin(), text.end(), tokens_.placeholder));
-  if (placeholders != out.pictures.size())
-    throw RowRefused(fmt::format("the text has {} placeholder{} for {} picture{}", placeholders,
-                                 placeholders == 1 ? "" : "s", out.pictures.size(),
-                                 out.pictures.size() == 1 ? "" : "s"));
-  std::int64_t wanted = 0;
-  for (const auto& picture : out.pictures) wanted += tokens_.count(picture.size);
-  if (wanted > lengths.limit.value_or(kMostTokens)) throw no_room(lengths.limit.value_or(kMostTokens));
-  auto ids = expanded(text, out.pictures);
+  std::vector<pictures::Size> sizes;
+  for (const auto& picture : out.pictures) sizes.push_back(picture.size);
+  auto ids = text_->with_pictures(text, sizes, lengths.limit.value_or(kMostPictureTokens));
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {
     const auto end = ids.begin() + *lengths.limit;
-    if (std::find(end, ids.end(), tokens_.placeholder) != ids.end()) throw no_room(*lengths.limit);
+    if (std::find(end, ids.end(), tokens_.placeholder) != ids.end()) throw no_room_for_pictures(*lengths.limit);
     ids.erase(end, ids.end());
   }
   const auto answers = answers_in(ids, messages);

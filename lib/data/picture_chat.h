@@ -10,6 +10,7 @@
 
 #include "data/chat_format.h"
 #include "data/open_dataset.h"
+#include "data/picture_text.h"
 #include "data/row_format.h"
 #include "data/row_tokenizer.h"
 
@@ -56,25 +57,17 @@ class PictureChat {
 
  private:
   std::vector<std::int32_t> ids_of(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
-  /// The ids of the processor's tokens; false after a problem.
-  bool find_tokens(const std::string& key, Diagnostics& problems);
   /// What shows answers; false if nothing does.
   bool find_marks();
-  std::optional<std::int32_t> single_token(const std::string& text) const;
-  /// The row's tokens with each picture's placeholders, and what is between them.
-  std::vector<std::int32_t> expanded(const std::vector<std::int32_t>& text,
-                                     const std::vector<PictureSource>& pictures) const;
   std::vector<bool> answers_in(const std::vector<std::int32_t>& ids, const nlohmann::ordered_json& messages) const;
-  /// Each picture with PictureTokens::begin and `end` around it, as Gemma's processors write it.
-  std::string with_pictures_enclosed(const std::string& text) const;
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;
   pictures::PictureTokens tokens_;
-  std::optional<AnswerMarks> marks_ = {};                        ///< empty: answers are searched for
-  std::vector<std::int32_t> stops_ = {};                         ///< then, behind one
-  std::vector<std::int32_t> prefix_ = {};                        ///< tokens that answers begin with
-  std::optional<std::int32_t> row_end_ = {}, picture_end_ = {};  ///< of Processor
+  std::optional<PictureText> text_ = {};   ///< never empty once opened
+  std::optional<AnswerMarks> marks_ = {};  ///< empty: answers are searched for
+  std::vector<std::int32_t> stops_ = {};   ///< then, behind one
+  std::vector<std::int32_t> prefix_ = {};  ///< tokens that answers begin with
 };
 
 }  // namespace automodel::data

@@ -45,10 +45,13 @@ pictures::PicturePtr draw(const PictureSource& source) {
 
 }  // namespace
 
+std::string stored_bytes(const PictureSource& source, const rows::Rows* table) {
+  if (source.drawn) return {};
+  return source.file.empty() ? table->bytes(source.row, source.cell) : pictures::picture_file(source.file);
+}
+
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table) {
-  if (source.drawn) return draw(source);
-  if (!source.file.empty()) return pictures::read_picture(source.file);
-  return pictures::decode(table->bytes(source.row, source.cell), source.upright);
+  return source.drawn ? draw(source) : pictures::decode(stored_bytes(source, table), source.upright);
 }
 
 PictureSource RowPictures::find(const ordered_json& cell) const {

@@ -22,6 +22,8 @@ struct PictureSource {
   pictures::Size size = {};                 ///< as it is turned
 };
 
+/// The bytes of its file or cell; empty if it is drawn. Throws as read_picture().
+std::string stored_bytes(const PictureSource& source, const rows::Rows* table);
 /// Decodes it, or draws it; `table` is that of its row, if it is in a cell. Throws pictures::PictureError, and
 /// rows::RowError if the table cannot be read.
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table);

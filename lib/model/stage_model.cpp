@@ -331,7 +331,9 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
 StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
   if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
   const auto& [pixels, grids, count, before] = microbatch.pictures;
-  const auto here = options_.seams.tensor->tokens(microbatch.ids.eq(spec_.vision->image_token));
+  // Placeholders behind the pictures', which only a model writes, are text.
+  const auto here =
+      options_.seams.tensor->tokens(microbatch.ids.eq(spec_.vision->image_token).logical_and(before.lt(count)));
   Placeholders out{.places = here.flatten().nonzero().squeeze(1), .count = count};
   if (out.places.size(0) != count)
     out.numbers = options_.seams.tensor->tokens(before).flatten().index_select(0, out.places);

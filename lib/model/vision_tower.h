@@ -19,7 +19,7 @@ struct PictureValues {
   /// blocks of merge x merge patches, block by block. Undefined: no picture.
   at::Tensor pixels = {};
   std::vector<arch::PatchGrid> grids = {};  ///< of any size: each picture's
-  std::int64_t placeholders = 0;            ///< in the whole sequences
+  std::int64_t placeholders = 0;            ///< of the pictures, in the whole sequences
   at::Tensor before = {};  ///< of each token here, the number of placeholders before it: int64 [batch, tokens]
 };
 

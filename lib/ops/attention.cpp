@@ -224,10 +224,10 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& keys_values,
                            const AttentionOptions& options) {
-  AUTOMODEL_CHECK(!options.segments.defined() && options.causal, "a cache holds one text");
   const NoGraph guard;
   const auto& [k, v] = keys_values;
   const auto queries = q.size(1), keys = k.size(1);
+  AUTOMODEL_CHECK(!options.segments.defined() && (options.causal || queries == keys), "a cache holds one text");
   // No earlier tokens: use the kernels for whole sequences.
   if (queries == keys) return attention(q, k, v, options);
   BlockOptions block{.scale = options.scale, .softcap = options.softcap, .after = keys - queries};

@@ -58,9 +58,20 @@ PicturePtr decode(std::string_view bytes, bool upright) {
 }
 
 PicturePtr read_picture(const fs::path& file) {
-  const auto [text, problem, too_large] = file_text(file, kMostBytes);
+  return decode(picture_file(file));
+}
+
+std::string picture_file(const fs::path& file) {
+  auto [text, problem, too_large] = file_text(file, kMostBytes);
   if (!problem.empty()) throw PictureError(problem);
-  return decode(text);
+  return std::move(text);
+}
+
+std::string_view media_type(std::string_view bytes) {
+  if (bytes.starts_with("\xFF\xD8\xFF")) return "image/jpeg";
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return "image/png";
+  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return "image/webp";
+  return {};
 }
 
 }  // namespace automodel::pictures

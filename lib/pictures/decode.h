@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "pictures/picture.h"
@@ -29,5 +30,9 @@ inline constexpr std::int64_t kMostPixels = 89478485;
 /// is missing.
 PicturePtr decode(std::string_view bytes, bool upright = true);
 PicturePtr read_picture(const std::filesystem::path& file);
+/// A file's bytes. Throws PictureError.
+std::string picture_file(const std::filesystem::path& file);
+/// "image/png", "image/jpeg" or "image/webp", by the first bytes; empty for anything else, which is not decoded either.
+std::string_view media_type(std::string_view bytes);
 
 }  // namespace automodel::pictures

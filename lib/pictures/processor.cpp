@@ -274,10 +274,14 @@ Size PictureTokens::grid(Size size) const {
   return {width / processor->patches->side(), height / processor->patches->side()};
 }
 
-int PictureTokens::count(Size size) const {
+int PictureTokens::placeholders(Size size) const {
   if (per_picture > 0 || !processor || !processor->patches) return per_picture;
   const auto [columns, rows] = grid(size);
-  return rows * (columns + (processor->row_end.empty() ? 0 : 1));
+  return columns * rows;
+}
+int PictureTokens::count(Size size) const {
+  const bool ends = per_picture == 0 && processor && processor->patches && !processor->row_end.empty();
+  return placeholders(size) + (ends ? grid(size).height : 0);
 }
 
 Size Processor::resized(Size from) const {

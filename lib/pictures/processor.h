@@ -72,6 +72,8 @@ struct PictureTokens {
 
   /// Placeholders of a picture with this size as a file, of any size: by columns and rows.
   Size grid(Size size) const;
+  /// Placeholders of the picture, in place of which the tower's rows come.
+  int placeholders(Size size) const;
   /// Tokens of the picture: placeholders, and what is behind their rows.
   int count(Size size) const;
   bool operator==(const PictureTokens&) const = default;

@@ -16,7 +16,7 @@ constexpr int kHeadDim = 8;
 
 /// The sizes of the small model.
 struct Sizes {
-  int kv_heads, heads, hidden, inner, vocab, length, experts = 0, experts_per_token = 0;
+  int kv_heads, heads, hidden, inner, vocab, length, experts = 0, experts_per_token = 0, head_dim = kHeadDim;
 };
 
 int least_multiple(int of, int at_least) {
@@ -36,6 +36,9 @@ Sizes sizes_of(const arch::ModelSpec& spec, const mesh::MeshSizes& mesh) {
   out.inner = 16 * both;
   out.vocab = 64 * mesh.tp;
   out.length = 8 * both * (mesh.cp > 1 ? 2 : 1);
+  if (spec.vision) out.vocab = spec.vocab;  // rows are texts of its tokenizer
+  const auto& sections = spec.rope.sections;
+  if (sections[0] + sections[1] + sections[2] > 0) out.head_dim = spec.head_dim;  // which they divide
   return out;
 }
 
@@ -115,7 +118,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"qk_rope_head_dim", 4},
       {"v_head_dim", kHeadDim},
       {"sliding_window", 8},
-      {"head_dim", kHeadDim},
+      {"head_dim", sizes.head_dim},
       {"shared_expert_intermediate_size", sizes.inner},
       {"moe_shared_expert_intermediate_size", sizes.inner},
       {"moe_latent_size", 16},
@@ -168,13 +171,28 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("index_topk", kHeadDim);
   // For families whose default head width is not hidden_size / heads.
   const bool latent = config.find("kv_lora_rank") != nullptr;
-  if (config.find("head_dim") == nullptr && !latent && spec.head_dim * spec.heads != spec.hidden)
-    config.set("head_dim", kHeadDim);
-  for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"})
-    if (config.find(key) != nullptr) config.set(key, nullptr);
+  if (config.find("head_dim") == nullptr && !latent &&
+      (spec.head_dim * spec.heads != spec.hidden || sizes.head_dim != kHeadDim))
+    config.set("head_dim", sizes.head_dim);
+  if (!spec.vision)  // the vocabulary is another
+    for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"})
+      if (config.find(key) != nullptr) config.set(key, nullptr);
   for (const char* key : {"n_positions", "n_ctx"})  // learned position table
     if (config.find(key) != nullptr) config.set(key, std::max(64, sizes.length));
   shorten_rope_factors(config);
+  return config;
+}
+
+/// The tower has its patches, which the processor makes, and the layers that others refer to by number.
+Value shrink_tower(Value config, const Sizes& sizes) {
+  constexpr int kHeads = 2, kLayers = 3;
+  for (const auto& [key, value] : {Replacement{"hidden_size", kHeads * kHeadDim}, Replacement{"intermediate_size", 32},
+                                   Replacement{"num_attention_heads", kHeads}, Replacement{"num_heads", kHeads},
+                                   Replacement{"num_key_value_heads", kHeads}, Replacement{"head_dim", kHeadDim},
+                                   Replacement{"out_hidden_size", sizes.hidden}})
+    if (config.find(key) != nullptr) config.set(key, value);
+  if (const auto* layers = config.find("num_hidden_layers"); layers != nullptr && layers->integer() != nullptr)
+    config.set("num_hidden_layers", std::min<std::int64_t>(*layers->integer(), kLayers));
   return config;
 }
 
@@ -217,11 +235,20 @@ void use_mock_data(config::Recipe& recipe, const TrainingPlan& plan, const Sizes
   scheduler.max_steps = steps;
   scheduler.num_epochs = std::nullopt;
   recipe.step_scheduler = scheduler;
-  config::MockDatasetConfig data;
-  data.vocab_size = sizes.vocab;
-  data.seq_length = sizes.length;
-  data.num_samples = scheduler.global_batch_size() * steps;
-  recipe.dataset = config::DatasetConfig(data);
+  if (plan.model->spec.vision) {
+    config::MockPicturesDatasetConfig data;
+    data.image_size = {64, 48};
+    data.max_length = 8;  // words
+    data.pretokenize = false;
+    data.num_samples = scheduler.global_batch_size() * steps;
+    recipe.dataset = config::DatasetConfig(data);
+  } else {
+    config::MockDatasetConfig data;
+    data.vocab_size = sizes.vocab;
+    data.seq_length = sizes.length;
+    data.num_samples = scheduler.global_batch_size() * steps;
+    recipe.dataset = config::DatasetConfig(data);
+  }
   recipe.dataloader = config::DataloaderConfig{};
   recipe.validation_dataset = std::nullopt;
   recipe.validation_datasets = std::map<std::string, config::DatasetConfig>{};
@@ -238,6 +265,8 @@ config::ModelConfig shrink_model(config::ModelConfig model, const ModelChoice& c
   Value small = nested != nullptr && nested->map() != nullptr
                     ? Value(Value::Map{{"text_config", shrink_config(*nested, choice.spec, mesh, sizes)}})
                     : shrink_config(whole, choice.spec, mesh, sizes);
+  if (const auto* tower = whole.find("vision_config"); choice.spec.vision && tower != nullptr)
+    small.set("vision_config", shrink_tower(*tower, sizes));
   if (choice.folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
     // A catalogue name, which only planning can resolve.
     Value entire = whole;
@@ -285,9 +314,11 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
     scheduler.local_batch_size = plan.batch.microbatch;
     out.single.recipe.step_scheduler = scheduler;
   }
-  out.summary = fmt::format("hidden {}, {} heads, {} key-value heads, vocabulary {}, {} tokens per sequence{}",
-                            sizes.hidden, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.length,
-                            sizes.experts > 0 ? fmt::format(", {} experts", sizes.experts) : "");
+  out.summary = fmt::format(
+      "hidden {}, {} heads, {} key-value heads, vocabulary {}, {}{}", sizes.hidden, sizes.heads, sizes.kv_heads,
+      sizes.vocab,
+      plan.model->spec.vision ? "a random picture per sequence" : fmt::format("{} tokens per sequence", sizes.length),
+      sizes.experts > 0 ? fmt::format(", {} experts", sizes.experts) : "");
   return out;
 }
 

@@ -13,17 +13,6 @@
 namespace automodel::report {
 namespace {
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      default: out += c;
-    }
-  return out;
-}
-
 std::string_view part(std::string_view name) {
   const auto parts = page_parts();
   const auto found = std::ranges::find(parts, name, &PagePart::name);
@@ -38,17 +27,43 @@ std::string in_script(std::string_view json) {
   return out;
 }
 
+/// `head`: further elements of it. `nonce`: the attribute of the styles, or nothing.
+std::string whole(std::string_view title, std::string_view head, std::string_view nonce, std::string_view body) {
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{}<meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>{}</title><style{}>{}</style></head><body>\n"
+      "{}</body></html>\n",
+      head, escaped(title), nonce, part("style.css"), body);
+}
+
 }  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  return out;
+}
 
 std::string to_html(const Page& page) {
   const auto nonce = page.nonce.empty() ? "" : fmt::format(" nonce=\"{}\"", page.nonce);
   std::string script = fmt::format("const boot = {};\n", in_script(page.data));
   for (const auto& name : page.scripts) script += part(name);
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>{}</title><style{}>{}</style></head><body>\n"
-      "<noscript>This page is drawn by its script.</noscript>\n<script{}>{}{}();</script></body></html>\n",
-      escaped(page.title), nonce, part("style.css"), nonce, script, page.start);
+  return whole(page.title, "", nonce,
+               fmt::format("<noscript>This page is drawn by its script.</noscript>\n<script{}>{}{}();</script>", nonce,
+                           script, page.start));
+}
+
+std::string still_page(const std::string& title, const std::string& body) {
+  return whole(title,
+               "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src "
+               "'unsafe-inline'\">",
+               "", body);
 }
 
 std::string report_page(const std::vector<RunFiles>& runs) {

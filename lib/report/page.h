@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/run_files.h"
@@ -16,6 +17,11 @@ struct Page {
   std::string nonce = {};                 ///< of the content security policy; empty without one
 };
 std::string to_html(const Page& page);
+
+/// Text as the content of an element or of a quoted attribute.
+std::string escaped(std::string_view text);
+/// A page without scripts, which is refused any: `body` is HTML.
+std::string still_page(const std::string& title, const std::string& body);
 
 /// The report on one or more runs.
 std::string report_page(const std::vector<RunFiles>& runs);

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
@@ -145,19 +146,6 @@ std::optional<Model> read_model(std::string_view bytes) {
   }
   if (fields.broken() || !good || out.tokens.empty()) return std::nullopt;
   return out;
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char c : bytes) {
-    bits = bits << 8 | static_cast<unsigned char>(c);
-    for (count += 8; count >= 6; count -= 6) out += kDigits[bits >> (count - 6) & 63u];
-  }
-  if (count > 0) out += kDigits[bits << (6 - count) & 63u];
-  return out.append((4 - out.size() % 4) % 4, '=');
 }
 
 json normalizer_of(const Model& model) {

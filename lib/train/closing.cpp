@@ -59,9 +59,10 @@ std::vector<std::string> Closing::lines(const Ending& ending) const {
   }
   if (ending.has_text && (!ending.adapters || ending.has_base))
     out.push_back(fmt::format("try       automodel generate {} {}", shell_quoted(ending.checkpoint),
-                              !ending.prompt.empty() ? "--prompt " + shell_quoted(ending.prompt)
-                              : ending.chats         ? "--chat"
-                                                     : "--prompt \"Once upon a time\""));
+                              ending.pictures          ? "--image FILE --prompt \"What is this?\""
+                              : !ending.prompt.empty() ? "--prompt " + shell_quoted(ending.prompt)
+                              : ending.chats           ? "--chat"
+                                                       : "--prompt \"Once upon a time\""));
   if (!ending.lowest.empty())
     out.push_back(fmt::format("best      {}: the lowest loss on validation data of a checkpoint, {:.4f}", ending.lowest,
                               ending.lowest_loss));

@@ -28,6 +28,7 @@ class Closing {
     bool few_bits = false;        ///< they were trained on top of weights of 4 or 8 bits
     bool has_base = false;        ///< those adapters belong to a model in a folder
     bool has_text = false;        ///< the data has a tokenizer, so that prompts can be tried
+    bool pictures = false;        ///< and the model takes pictures
     std::string prompt = {};      ///< to try; empty: any
     bool chats = false;           ///< the data are conversations
     std::string lowest = {};  ///< path of the checkpoint with the lowest validation loss; empty: the newest, or none

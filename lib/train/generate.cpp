@@ -1,20 +1,23 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/tensor.h>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/batch.h"
 #include "model/rope_table.h"
 #include "ops/graph.h"
+#include "plan/vision_choice.h"
+#include "train/microbatches.h"
 
 namespace automodel::train {
 namespace {
@@ -50,6 +53,7 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, doub
 
 Generator::Generator(Runtime& runtime, bool use_cache)
     : runtime_(runtime),
+      picture_tokens_(plan::picture_tokens(*runtime.plan().model)),
       stages_(runtime.world().group(runtime.groups().pipeline->ranks(), "generated tokens", comm::kHostTensors)) {
   bool keeps = use_cache;
   for (auto* stage : runtime.stages()) keeps = keeps && stage->model().keeps_keys();
@@ -59,32 +63,66 @@ Generator::Generator(Runtime& runtime, bool use_cache)
   if (all.item<std::int64_t>() == 1) cache_ = std::make_shared<model::KeyValueCache>();
 }
 
+void Generator::set_pictures(std::vector<pictures::PicturePtr> pictures) {
+  AUTOMODEL_CHECK(pictures.empty() || picture_tokens_, "pictures are for a model that takes them");
+  pictures_ = std::move(pictures);
+  held_.clear();
+}
+
+std::int64_t Generator::pictures_end(const std::vector<std::int32_t>& text) const {
+  std::int64_t left = 0;
+  for (const auto& picture : pictures_) left += picture_tokens_->placeholders(picture->size);
+  if (left == 0) return 0;
+  for (std::size_t t = 0; t < text.size(); ++t)
+    if (text[t] == picture_tokens_->placeholder && --left == 0) return static_cast<std::int64_t>(t) + 1;
+  AUTOMODEL_CHECK(false, "a text holds its pictures whole");
+  return 0;
+}
+
+model::Microbatch Generator::microbatch(const std::vector<std::int32_t>& text, std::int64_t begin,
+                                        std::int64_t first) const {
+  // With pictures, the places of tokens follow from the whole text.
+  const std::int64_t skipped = pictures_.empty() ? 0 : begin;
+  data::Sample sample{.input_ids = {text.begin() + begin - skipped, text.end()}, .pictures = pictures_};
+  sample.labels.assign(sample.input_ids.size(), data::kIgnoredLabel);
+  sample.positions.resize(sample.input_ids.size());
+  std::iota(sample.positions.begin(), sample.positions.end(), static_cast<std::int32_t>(first - skipped));
+  // Padded because tensor-parallel ranks split the tokens; padding at the end does not affect earlier tokens.
+  const std::int64_t count = std::ssize(text) - begin, tp = runtime_.place().tp_size;
+  const auto filled = (count + tp - 1) / tp * tp;
+  const bool padding_is_picture = picture_tokens_ && picture_tokens_->placeholder == 0;
+  const auto batch = data::make_batch(std::span(&sample, 1), {0},
+                                      {.pad_id = padding_is_picture ? 1 : 0, .shortest = skipped + filled});
+  auto out =
+      std::move(make_microbatches(batch, 1, runtime_.world().device(), {},
+                                  picture_tokens_ ? &*picture_tokens_ : nullptr, runtime_.embeds() && skipped == 0)
+                    .front());
+  out.length = filled;
+  if (skipped == 0) return out;
+  out.pictures = {};
+  out.pictures_at.reset();
+  for (auto* each : {&out.ids, &out.labels, &out.positions, &out.axes, &out.real})
+    if (each->defined()) *each = each->narrow(-1, skipped, filled);
+  return out;
+}
+
 at::Tensor Generator::logits(const std::vector<std::int32_t>& text, std::int64_t longest) {
   const auto length = static_cast<std::int64_t>(text.size());
   const bool cached = cache_ && length <= longest;
+  AUTOMODEL_CHECK(pictures_.empty() || length <= longest, "a text holds its pictures whole");
   std::int64_t begin = std::max<std::int64_t>(0, length - longest);
   if (cached) {
     const auto apart = std::mismatch(held_.begin(), held_.end(), text.begin(), text.end() - 1).first;
     begin = apart - held_.begin();
     if (!keys_stay(runtime_.plan().model->spec, static_cast<std::int64_t>(held_.size()), length)) begin = 0;
+    if (begin < pictures_end(text)) begin = 0;  // their tokens are embedded together, and may see each other
     cache_->set_tokens(begin);
   }
-  std::vector<std::int64_t> ids(text.begin() + begin, text.end());
-  const auto count = static_cast<std::int64_t>(ids.size());
-  // Padded because tensor-parallel ranks split the tokens; padding at the end does not affect earlier tokens.
-  while (static_cast<std::int64_t>(ids.size()) % runtime_.place().tp_size != 0) ids.push_back(0);
-  const auto filled = static_cast<std::int64_t>(ids.size());
   // A truncated text starts at position 0 again.
-  const std::int64_t first = cached ? begin : 0;
-  const auto device = runtime_.world().device();
-  const model::Microbatch microbatch{
-      .ids = at::tensor(ids).unsqueeze(0).to(device),
-      .positions = (at::arange(filled).clamp_max(count - 1) + first).unsqueeze(0).to(device),
-      .length = filled,
-      .extent = first + count,
-      .cache = cached ? cache_ : nullptr};
-  runtime_.set_generation(filled);
-  const auto out = runtime_.pipeline().logits(microbatch, count - 1);
+  auto part = microbatch(text, begin, cached ? begin : 0);
+  if (cached) part.cache = cache_;
+  runtime_.set_generation(part.length);
+  const auto out = runtime_.pipeline().logits(part, length - begin - 1);
   if (cached) {
     cache_->set_tokens(length);
     held_ = text;

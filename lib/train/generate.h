@@ -5,8 +5,10 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "pictures/processor.h"
 #include "train/runtime.h"
 
 namespace automodel::train {
@@ -30,6 +32,10 @@ class Generator {
   /// Without `use_cache`, or if a layer does not support the cache, every token needs a pass over the whole text.
   explicit Generator(Runtime& runtime, bool use_cache = true);
 
+  /// The pictures that the placeholders of texts stand for from now on, in their order; further ones, which a model may
+  /// write, are text. Texts hold them whole.
+  void set_pictures(std::vector<pictures::PicturePtr> pictures);
+
   /// The new tokens that continue `text`; the same on all ranks.
   std::vector<std::int32_t> continue_text(std::vector<std::int32_t> text, const GenerateOptions& options);
 
@@ -41,7 +47,14 @@ class Generator {
   std::vector<double> next_logits(const std::vector<std::int32_t>& text);
 
  private:
+  /// The tokens of `text` from `begin` on, which are at `first` and behind.
+  model::Microbatch microbatch(const std::vector<std::int32_t>& text, std::int64_t begin, std::int64_t first) const;
+  /// Behind the last picture of `text`.
+  std::int64_t pictures_end(const std::vector<std::int32_t>& text) const;
+
   Runtime& runtime_;
+  std::optional<pictures::PictureTokens> picture_tokens_;  ///< of a model that takes pictures
+  std::vector<pictures::PicturePtr> pictures_ = {};
   std::shared_ptr<comm::Communicator> stages_;   ///< the ranks of the pipeline, to broadcast the chosen token
   std::shared_ptr<model::KeyValueCache> cache_;  ///< null: no cache
   std::vector<std::int32_t> held_ = {};          ///< the tokens in the cache

@@ -18,8 +18,10 @@
 #include "base/bytes.h"
 #include "base/utf8.h"
 #include "config/generate_request.h"
+#include "data/picture_text.h"
 #include "data/tokenizer.h"
 #include "estimate/estimated_plan.h"
+#include "pictures/decode.h"
 #include "plan/vision_choice.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/template_value.h"
@@ -48,7 +50,17 @@ struct Answer {
   std::vector<double> logits = {};        ///< behind the prompt, whose tokens are then `ids`
 };
 
-/// The tokens that end a text: the tokenizer's, and those of generation_config.json and config.json.
+void add_ends(const Json& config, std::vector<std::int64_t>& out) {
+  if (!config.is_object() || !config.contains("eos_token_id")) return;
+  const auto& ids = config["eos_token_id"];
+  if (ids.is_number_integer()) out.push_back(ids.get<std::int64_t>());
+  if (!ids.is_array()) return;
+  for (const auto& id : ids)
+    if (id.is_number_integer()) out.push_back(id.get<std::int64_t>());
+}
+
+/// The tokens that end a text: the tokenizer's, and those of generation_config.json and config.json, where a model with
+/// pictures has them among its decoder's settings.
 std::vector<std::int64_t> ends_of(const fs::path& folder, const data::Tokenizer& tokenizer) {
   std::vector<std::int64_t> out;
   if (const auto end = tokenizer.eos()) out.push_back(*end);
@@ -57,12 +69,8 @@ std::vector<std::int64_t> ends_of(const fs::path& folder, const data::Tokenizer&
     if (!fs::is_regular_file(folder / name, error)) continue;
     std::ifstream file(folder / name, std::ios::binary);
     const auto config = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!config.is_object() || !config.contains("eos_token_id")) continue;
-    const auto& ids = config["eos_token_id"];
-    if (ids.is_number_integer()) out.push_back(ids.get<std::int64_t>());
-    if (!ids.is_array()) continue;
-    for (const auto& id : ids)
-      if (id.is_number_integer()) out.push_back(id.get<std::int64_t>());
+    add_ends(config, out);
+    if (config.is_object() && config.contains("text_config")) add_ends(config["text_config"], out);
   }
   return out;
 }
@@ -82,7 +90,8 @@ class GenerateRun {
     const auto files = WeightFiles::open(model.folder, model, world.rank() == 0, problems);
     const auto adapters = open_adapters(problems);
     tokenizer_ = data::open_tokenizer(request.tokenizer(), {}, "tokenizer", problems);
-    if (request.chat()) open_template(problems);
+    if (request.chat() || (model.spec.vision && !request.images().empty())) open_template(problems);
+    open_pictures(problems);
     if (tokenizer_ && tokenizer_->vocab_size() > model.spec.vocab)
       problems.add("token-out-of-range")
           .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), model.spec.vocab)
@@ -95,6 +104,7 @@ class GenerateRun {
                                                        const at::Tensor& out) { adapters->read(weight, first, out); });
     runtime_ = std::make_unique<Runtime>(plan_, world, std::move(weights));
     generator_ = std::make_unique<Generator>(*runtime_);
+    generator_->set_pictures(pictures_);
     options_ = {.tokens = request.max_new_tokens(),
                 .temperature = request.temperature(),
                 .top_k = request.top_k(),
@@ -123,9 +133,6 @@ class GenerateRun {
                                                 .training = true,
                                                 .cuda_available = world_.device().is_cuda(),
                                                 .ranks_per_node = world_.local_size()});
-    if (result.plan && result.plan->model)
-      if (const auto refusal = plan::refuse_pictures(loaded_, *result.plan->model, "generate"))
-        result.problems = {*refusal};
     agree(world_, loaded_, std::move(result.problems));
     return std::move(*result.plan);
   }
@@ -149,12 +156,56 @@ class GenerateRun {
     if (tokenizer_ && (folder == nullptr || !folder->chat_template())) {
       problems.add("no-chat-template")
           .says("the tokenizer '{}' has no chat template", request_.tokenizer())
-          .hint("leave --chat out, or name a tokenizer that has one: '--tokenizer DIR'");
+          .hint(request_.images().empty() ? "leave --chat out, or name a tokenizer that has one: '--tokenizer DIR'"
+                                          : "pictures need one: name a tokenizer that has it, '--tokenizer DIR'");
       return;
     }
     if (folder != nullptr)
       template_ =
           tokenizer::ChatTemplate::parse(*folder->chat_template(), request_.tokenizer() + " (chat template)", problems);
+  }
+
+  /// Reads the pictures, and how text stands around them.
+  void open_pictures(Diagnostics& problems) {
+    const auto tokens = plan::picture_tokens(*plan_.model);
+    if (!tokens) {
+      if (!request_.images().empty())
+        problems.add("unsupported-model")
+            .says("'{}' has no vision tower: it cannot be asked about pictures", plan_.model->folder.native())
+            .hint("leave --image out, or name a model that takes pictures: docs/models.md")
+            .at({"command line", 0, 0});
+      return;
+    }
+    if (const auto* folder = tokenizer_ ? tokenizer_->folder() : nullptr)
+      picture_text_ = data::PictureText::open(
+          *folder,
+          [folder](std::string_view text, bool special) {
+            std::vector<std::int32_t> ids;
+            tokenizer::Encoder(*folder).encode(text, special, ids);
+            return ids;
+          },
+          *tokens, "tokenizer", problems);
+    data::TextPixels pixels(tokens->processor);
+    for (const auto& file : request_.images()) {
+      std::error_code ignored;
+      if (!fs::exists(file, ignored)) {
+        problems.add("missing-file")
+            .says("there is no picture '{}'", file)
+            .hint("--image names a JPEG, PNG or WebP file; nothing is downloaded")
+            .at({"command line", 0, 0});
+        continue;
+      }
+      try {
+        pictures_.push_back(pictures::read_picture(file));
+        sizes_.push_back(pictures_.back()->size);
+        pixels.add(sizes_.back());
+      } catch (const pictures::PictureError& error) {
+        problems.add("bad-file")
+            .says("the picture '{}' cannot be used: {}", file, error.what())
+            .hint("a JPEG, PNG or WebP file within the limits of SECURITY.md")
+            .at({"command line", 0, 0});
+      }
+    }
   }
 
   /// All of standard input, on every rank.
@@ -197,29 +248,60 @@ class GenerateRun {
     }
   }
 
+  /// A message; with `pictures`, about them. To a model that takes pictures contents are lists, as its processor's
+  /// template expects them.
+  Json message(const char* role, const std::string& text, bool pictures = false) const {
+    if (!picture_text_) return {{"role", role}, {"content", text}};
+    Json content = Json::array();
+    if (pictures) content = Json(pictures_.size(), {{"type", "image"}});
+    content.push_back({{"type", "text"}, {"text", text}});
+    return {{"role", role}, {"content", std::move(content)}};
+  }
+
   Json opening() const {
     Json messages = Json::array();
-    if (request_.system()) messages.push_back({{"role", "system"}, {"content", *request_.system()}});
+    if (request_.system()) messages.push_back(message("system", *request_.system()));
     return messages;
+  }
+
+  /// The tokens of a conversation up to the answer.
+  std::vector<std::int32_t> encode_chat(const Json& messages) const {
+    const auto text = render(messages);
+    if (!picture_text_) return encode(text, false);
+    return with_pictures(picture_text_->ids(text));
+  }
+
+  std::vector<std::int32_t> with_pictures(const std::vector<std::int32_t>& ids) const {
+    try {
+      return picture_text_->with_pictures(ids, sizes_, data::kMostPictureTokens);
+    } catch (const data::RowRefused& error) {
+      throw Error(Diagnostic{"bad-value"}
+                      .says("the prompt cannot be asked about the pictures: {}", error.what())
+                      .hint("leave '{}' out of the prompt: --image puts it there, once for each picture",
+                            tokenizer_->folder()->token(picture_text_->tokens().placeholder))
+                      .at({"command line", 0, 0}));
+    }
   }
 
   void converse() {
     Json messages = opening();
     while (const auto line = next_line()) {
-      messages.push_back({{"role", "user"}, {"content", *line}});
-      generate(*line, encode(render(messages), false));
-      messages.push_back({{"role", "assistant"}, {"content", answers_.back().text}});
+      messages.push_back(message("user", *line, answers_.empty()));
+      generate(*line, encode_chat(messages));
+      messages.push_back(message("assistant", answers_.back().text));
     }
   }
 
   void answer(const std::string& prompt) {
-    if (!request_.chat()) {
+    if (!template_) {
+      const auto ids = encode(prompt, true);
+      const auto whole = picture_text_ ? with_pictures(ids) : ids;
       if (world_.rank() == 0 && !request_.json()) std::fputs(prompt.c_str(), stdout);
-      return give(prompt, encode(prompt, true));
+      return give(prompt, whole);
     }
     Json messages = opening();
-    messages.push_back({{"role", "user"}, {"content", prompt}});
-    give(prompt, encode(render(messages), false));
+    messages.push_back(message("user", prompt, true));
+    give(prompt, encode_chat(messages));
   }
 
   void give(const std::string& prompt, std::vector<std::int32_t> ids) {
@@ -250,8 +332,9 @@ class GenerateRun {
     const auto room = positions - static_cast<std::int64_t>(ids.size());
     if (room <= 0)
       throw Error(Diagnostic{"prompt-too-long"}
-                      .says("the text has {} tokens, the model has positions for {}", ids.size(), positions)
-                      .hint("shorten the prompt")
+                      .says("the text{} has {} tokens, the model has positions for {}",
+                            pictures_.empty() ? "" : " with its pictures", ids.size(), positions)
+                      .hint(pictures_.empty() ? "shorten the prompt" : "shorten the prompt, or show smaller pictures")
                       .at({"command line", 0, 0}));
     return room;
   }
@@ -342,6 +425,9 @@ class GenerateRun {
   estimate::EstimatedPlan plan_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   std::unique_ptr<const tokenizer::ChatTemplate> template_;
+  std::optional<data::PictureText> picture_text_ = {};  ///< of a model that takes pictures
+  std::vector<pictures::PicturePtr> pictures_ = {};
+  std::vector<pictures::Size> sizes_ = {};  ///< theirs
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Generator> generator_;
   GenerateOptions options_ = {};

@@ -30,7 +30,7 @@ struct Rows {
   std::int64_t count;
 };
 
-/// The pictures of the rows; without `pixels` their grids only.
+/// The pictures of the rows; without `pixels` their grids and the number of their placeholders only.
 model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& tokens, at::Device device,
                                bool pixels) {
   AUTOMODEL_CHECK(tokens.processor.has_value(), "a batch with pictures needs their processor");
@@ -39,6 +39,7 @@ model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& 
   std::vector<at::Tensor> all;
   for (auto row = rows.first; row < rows.first + rows.count; ++row)
     for (const auto& picture : rows.batch.pictures[static_cast<std::size_t>(row)]) {
+      out.placeholders += tokens.placeholders(picture->size);
       if (pixels) all.push_back(pixel_values(*picture, *tokens.processor));
       if (!patches) continue;
       const auto size = tokens.processor->resized(picture->size);
@@ -49,7 +50,8 @@ model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& 
 }
 
 /// M-RoPE: text goes on by one on all axes; a picture's tokens have the time of its first, and their row and column
-/// behind it; what follows begins behind the largest. Each row of a pack begins at 0. Padding is at 0. Source:
+/// behind it; what follows begins behind the largest. Each row of a pack begins at 0. Padding is at 0. Placeholders
+/// behind the last picture, which only a model writes, are text. Source:
 /// get_rope_index of Qwen2.5-VL in transformers 5.23.
 at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, const pictures::PictureTokens& tokens,
                    at::Device device) {
@@ -70,12 +72,11 @@ at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, 
       }
       if (segment != document) document = segment, next = 0;
       const auto place = row * length + t;
-      if (rows.batch.input_ids[at + static_cast<std::size_t>(t)] != tokens.placeholder) {
+      if (rows.batch.input_ids[at + static_cast<std::size_t>(t)] != tokens.placeholder || grid == grids.end()) {
         for (int axis = 0; axis < 3; ++axis) to[axis * plane + place] = next;
         ++next, ++t;
         continue;
       }
-      AUTOMODEL_CHECK(grid != grids.end(), "there are as many pictures as runs of placeholders");
       const std::int64_t height = grid->rows / merge, width = grid->columns / merge;
       AUTOMODEL_CHECK(t + height * width <= length, "a picture's placeholders are in one row");
       for (std::int64_t i = 0; i < height * width; ++i) {
@@ -91,8 +92,9 @@ at::Tensor axes_of(const Rows& rows, const std::vector<arch::PatchGrid>& grids, 
   return out.to(device);
 }
 
-/// Numbers of the pictures in the rows' tokens: each run of placeholders is one (transformers' token types).
-at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, at::Device device) {
+/// Numbers of the pictures in the rows' tokens: each run of placeholders is one (transformers' token types), of which
+/// there are `left`.
+at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, std::int64_t left, at::Device device) {
   const auto length = rows.batch.length;
   auto out = at::zeros({rows.count, length}, at::kLong);
   auto* to = out.mutable_data_ptr<std::int64_t>();
@@ -100,15 +102,15 @@ at::Tensor pictures_at(const Rows& rows, std::int32_t placeholder, at::Device de
   for (std::int64_t row = 0; row < rows.count; ++row)
     for (std::int64_t t = 0; t < length; ++t) {
       const auto from = static_cast<std::size_t>((rows.first + row) * length + t);
-      if (rows.batch.input_ids[from] != placeholder || rows.batch.segments[from] == 0) continue;
+      if (rows.batch.input_ids[from] != placeholder || rows.batch.segments[from] == 0 || left-- <= 0) continue;
       number += t == 0 || to[row * length + t - 1] == 0 ? 1 : 0;
       to[row * length + t] = number;
     }
   return out.to(device);
 }
 
-/// Of each token of the rows, the number of placeholders before it [rows, length]; and of all.
-std::pair<at::Tensor, std::int64_t> before_each(const Rows& rows, std::int32_t placeholder, at::Device device) {
+/// Of each token of the rows, the number of placeholders before it [rows, length].
+at::Tensor before_each(const Rows& rows, std::int32_t placeholder, at::Device device) {
   const auto length = rows.batch.length;
   auto out = at::zeros({rows.count, length}, at::kLong);
   auto* to = out.mutable_data_ptr<std::int64_t>();
@@ -118,7 +120,7 @@ std::pair<at::Tensor, std::int64_t> before_each(const Rows& rows, std::int32_t p
     to[i] = number;
     number += ids[i] == placeholder ? 1 : 0;
   }
-  return {out.to(device), number};
+  return out.to(device);
 }
 
 }  // namespace
@@ -166,13 +168,13 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
     auto& microbatch = out[i];
     microbatch.pictures = values_of(of, *pictures, device, pixels);
     if (microbatch.pictures.pixels.defined()) {
-      const auto [before, all] = before_each(of, pictures->placeholder, device);
+      const auto before = before_each(of, pictures->placeholder, device);
       microbatch.pictures.before = parallel::own_tokens(before, place);
-      microbatch.pictures.placeholders = all;
     }
     const auto first = batch.pictures.begin() + of.first;
     const bool any = std::any_of(first, first + rows, [](const auto& row) { return !row.empty(); });
-    if (pictures->both_ways && any) microbatch.pictures_at = pictures_at(of, pictures->placeholder, device);
+    if (pictures->both_ways && any)
+      microbatch.pictures_at = pictures_at(of, pictures->placeholder, microbatch.pictures.placeholders, device);
     if (pictures->axes && !microbatch.pictures.grids.empty())
       microbatch.axes =
           parallel::own_tokens(axes_of(of, microbatch.pictures.grids, *pictures, device).flatten(0, 1), place)

@@ -12,7 +12,6 @@
 #include "comm/loopback/loopback.h"
 #include "estimate/estimated_plan.h"
 #include "plan/shrink.h"
-#include "plan/vision_choice.h"
 #include "report/plan_text.h"
 #include "train/setup.h"
 #include "train/verify.h"
@@ -30,9 +29,12 @@ estimate::EstimatedPlan plan_of(const config::LoadedRecipe& recipe, std::optiona
         .says("a model without sizes cannot be verified")
         .hint("give '--model.config PATH' (a config.json)")
         .at(recipe.origins.nearest("model"));
-  if (made.plan && made.plan->model)
-    if (const auto refusal = plan::refuse_pictures(recipe, *made.plan->model, "verify"))
-      made.problems.push_back(*refusal);
+  if (made.plan && made.plan->model && made.plan->model->spec.vision && made.plan->model->folder.empty())
+    made.problems.add("missing-file", "model")
+        .says("rows with pictures need the tokenizer and the processor of '{}', which are not here",
+              made.plan->model->name)
+        .hint("model.pretrained_model_name_or_path names the folder of a model")
+        .at(recipe.origins.nearest("model"));
   if (!made.problems.empty()) throw Error(std::move(made.problems));
   if (made.plan->mesh.world_size() == 1)
     throw Error(Diagnostic{"one-rank"}

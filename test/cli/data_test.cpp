@@ -113,6 +113,83 @@ TEST_CASE("data without --json marks the text that counts in the loss, and count
   CHECK(run.out.find("packs of 256") != std::string::npos);
 }
 
+TEST_CASE("data --html shows label tokens, padding, cut and unusable rows, and the rows of packs", "[cli]") {
+  const test::TemporaryFolder folder;
+  const auto turns = [](const std::string& question, const std::string& answer) {
+    return json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", answer}}}}}
+               .dump() +
+           "\n";
+  };
+  folder.write("rows.jsonl", turns("</script><b>", "yes") + "{}\n" +
+                                 turns("q", "a long answer that goes on and on until nothing of it fits any more"));
+  json recipe = {{"model", kModel},
+                 {"dataset",
+                  {{"_target_", "chat"},
+                   {"path_or_dataset_id", "rows.jsonl"},
+                   {"tokenizer", kGolden + "/tokenizers/qwen2"},
+                   {"seq_length", 60},
+                   {"padding", "max_length"},
+                   {"truncation", true},
+                   {"max_bad_rows", 1},
+                   {"cache", false}}}};
+  const auto page_of = [&](const std::string& words) {
+    const auto run = show(folder, recipe, "--html p.html " + words);
+    INFO(run.err << run.out);
+    REQUIRE(run.code == 0);
+    CHECK(run.out.find("+ label tokens") != std::string::npos);
+    CHECK(run.out.find("row 0") == std::string::npos);  // rows are on the page
+    return folder.read("p.html");
+  };
+  const auto has = [](const std::string& page, const std::string& text) {
+    INFO(page.substr(page.find("</style>")) << "\nlacks " << text);
+    CHECK(page.find(text) != std::string::npos);
+  };
+  const auto page = page_of("");
+  has(page, "&lt;/script&gt;&lt;b&gt;");
+  CHECK(page.find("<script") == std::string::npos);
+  has(page, "<h2>row 1</h2><p class=\"bad\">cannot be used: ");
+  has(page, "<h2>row 2</h2>");
+  has(page, "<span class=\"border\">fills seq_length 60 or was cut to it</span>");
+  has(page, "</mark><span class=\"padding\">");
+  CHECK(page_of("--rows 1").find("<h2>row 1") == std::string::npos);
+  recipe["packed_sequence"] = {{"packed_sequence_size", 128}};
+  const auto packs = page_of("");
+  has(packs, "<h2>row 1</h2><p class=\"bad\">");
+  has(packs, "<h2>pack 0</h2>");
+  has(packs, "the next row of the pack</span>");
+  CHECK(packs.find("<h2>row 0") == std::string::npos);
+}
+
+TEST_CASE("data --html holds pictures up to a limit, and names those that it leaves out", "[cli]") {
+  const test::TemporaryFolder folder;
+  const std::string models = automodel::golden_folder() + "/vlm", small = models + "/pictures/rgb.png";
+  std::ifstream file(small, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  folder.write("large.png", bytes.str() + std::string(33 << 20, '\0'));  // what follows a PNG file is not read
+  json content = json::array();
+  for (const std::string& each : {small, std::string("large.png"), small})
+    content.push_back({{"type", "image"}, {"image", each}});
+  const json turns = {{{"role", "user"}, {"content", content}}, {{"role", "assistant"}, {"content", "a"}}};
+  folder.write("rows.jsonl", json{{"messages", turns}}.dump() + "\n");
+  const auto run = show(folder,
+                        {{"model", {{"pretrained_model_name_or_path", models + "/mistral3"}}},
+                         {"dataset", {{"_target_", "chat"}, {"path_or_dataset_id", "rows.jsonl"}}}},
+                        "--html p.html");
+  if (run.err.find("the decoders are not installed") != std::string::npos) {
+    WARN("no decoders in this build");
+    return;
+  }
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto page = folder.read("p.html");
+  CHECK(page.size() < 100'000);
+  const std::string caption = "picture 2: 64 x 48 pixels, 24 tokens; its 33.0 MiB are left out: a page holds 32.0 MiB";
+  CHECK(page.find("<figure class=\"gone\"><figcaption>" + caption) != std::string::npos);
+  CHECK(page.find("<figcaption>picture 3: 64 x 48 pixels, 24 tokens</figcaption>") != std::string::npos);
+  CHECK(page.find("data:image/png;base64,") != page.rfind("data:image/png;base64,"));
+}
+
 TEST_CASE("data prints how long rows are, and which ones usual limits would cut", "[cli]") {
   const test::TemporaryFolder folder;
   std::string rows;

@@ -291,6 +291,20 @@ TEST_CASE("verify compares several ranks, and says so if there is only one", "[f
   }
 }
 
+TEST_CASE("verify draws rows with pictures by the files beside the model, and says so if they are not here",
+          "[first-day]") {
+  const FirstRun run;
+  const auto there =
+      test::run_program(run.folder,
+                        "verify r.yaml --nproc-per-node 2 --step_scheduler.local_batch_size 2 --model.config "
+                        "null --model.pretrained_model_name_or_path Qwen/Qwen3-VL-8B-Instruct");
+  INFO(there.out << there.err);
+  CHECK(there.code == 2);
+  CHECK(holds(there.err,
+              "error[missing-file]: rows with pictures need the tokenizer and the processor of "
+              "'Qwen/Qwen3-VL-8B-Instruct', which are not here"));
+}
+
 TEST_CASE("Words of other launchers and keys without a value are explained", "[first-day]") {
   const FirstRun run;
   CHECK(holds(run.train("--nproc 2").err, "write --nproc-per-node N"));

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
@@ -114,16 +116,113 @@ TEST_CASE("generate refuses unusable models, prompts and options with a specific
 
 TEST_CASE("commands that have no pictures to give refuse a model with a vision tower") {
   const test::TemporaryFolder folder;
-  const std::string tests = AUTOMODEL_SOURCE_DIR "/test", model = tests + "/golden/vlm/llava";
-  for (const auto& [words, what, code] : std::vector<std::tuple<std::string, std::string, int>>{
-           {"generate " + model + " --prompt a", "generate takes language models only", 3},
-           {"verify " + tests + "/pictures/recipe.yaml --nproc-per-node 2", "verify takes language models only", 3},
-           {"checkpoint export " + model + " x.gguf --gguf", "a GGUF file cannot say what a vision tower is", 2}}) {
+  const std::string model = AUTOMODEL_SOURCE_DIR "/test/golden/vlm/llava";
+  const auto run = test::run_program(folder, "checkpoint export " + model + " x.gguf --gguf");
+  INFO(run.err);
+  CHECK(run.code == 2);
+  CHECK(run.err.find("error[unsupported-model]: a GGUF file cannot say what a vision tower is") != std::string::npos);
+}
+
+const std::string kPictures = AUTOMODEL_SOURCE_DIR "/test/golden/vlm";
+
+/// What transformers answers: the questions of some models (test/golden/vlm/record_answers.py).
+std::vector<json> recorded(const std::vector<std::string>& families) {
+  std::vector<json> out;
+  std::ifstream file(kPictures + "/answers.jsonl");
+  for (std::string line; std::getline(file, line);)
+    if (auto each = json::parse(line);
+        families.empty() || std::ranges::find(families, each.at("family").get<std::string>()) != families.end())
+      out.push_back(std::move(each));
+  return out;
+}
+
+/// Asks as recorded; a question without pictures is a conversation.
+test::Outcome ask(const test::TemporaryFolder& folder, const json& question, const std::string& words) {
+  auto line = fmt::format("generate {}/{} --device cpu --prompt '{}' {}", kPictures,
+                          question.at("family").get<std::string>(), question.at("text").get<std::string>(), words);
+  if (question.at("pictures").empty()) line += " --chat";
+  for (const auto& each : question.at("pictures"))
+    line += fmt::format(" --image {}/llava/pictures/{}", kPictures, each.get<std::string>());
+  return test::run_program(folder, line);
+}
+
+TEST_CASE("answers about pictures are those of transformers, for every family") {
+  const test::TemporaryFolder folder;
+  const auto questions = recorded({});
+  REQUIRE(questions.size() == 40);
+  for (const auto& each : questions) {
+    INFO(each.dump());
+    const auto answer = answers(ask(folder, each, "--json --max-new-tokens 16"))[0];
+    CHECK(answer.at("prompt_tokens") == each.at("prompt_tokens"));
+    CHECK(answer.at("ids") == each.at("ids"));
+  }
+}
+
+TEST_CASE("logits behind pictures are those of transformers") {
+  const test::TemporaryFolder folder;
+  for (const auto& each : recorded({"gemma3", "gemma4_moe"})) {  // which repeat themselves
+    INFO(each.dump());
+    const auto logits = answers(ask(folder, each, "--logits"))[0].at("logits");
+    for (std::size_t i = 0; i < 4; ++i)
+      CHECK(logits[i].get<double>() == Approx(each.at("logits")[i].get<double>()).margin(5e-5));
+  }
+}
+
+TEST_CASE("answers about pictures are the same on two stages and on two tensor-parallel ranks") {
+  const test::TemporaryFolder folder;
+  for (const auto& [mesh, families] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {" --pp-size 2", {"qwen3_vl", "gemma4_moe"}}, {" --tp-size 2", {"gemma3", "mistral3"}}})
+    for (const auto& each : recorded(families)) {
+      if (each.at("pictures").size() != 2) continue;
+      INFO(mesh << each.dump());
+      CHECK(answers(ask(folder, each, "--json --max-new-tokens 16" + mesh))[0].at("ids") == each.at("ids"));
+    }
+}
+
+TEST_CASE("a conversation begins with its pictures") {
+  const test::TemporaryFolder folder;
+  folder.write("in.txt", "What is this?\nAnd now?\n");
+  const std::string words = "generate " + kPictures + "/qwen3_vl --image " + kPictures +
+                            "/llava/pictures/t00.png --device cpu --json --max-new-tokens 16";
+  const auto both = answers(test::run_program(folder, words + " --chat <in.txt"));
+  REQUIRE(both.size() == 2);
+  const auto first = recorded({"qwen3_vl"})[0];
+  CHECK(both[0].at("prompt_tokens") == first.at("prompt_tokens"));
+  CHECK(both[0].at("ids") == first.at("ids"));
+  CHECK(both[1].at("prompt_tokens") > both[0].at("prompt_tokens"));
+  // A plain prompt needs no pictures and no template.
+  CHECK(answers(test::run_program(folder, "generate " + kPictures + "/llava --prompt text --json"))[0].at("text") !=
+        "");
+}
+
+TEST_CASE("pictures that cannot be used, and prompts that do not suit them, are refused with the reason") {
+  test::TemporaryFolder folder;
+  train(folder);
+  const std::string llava = "generate " + kPictures + "/llava --prompt ", picture = kPictures + "/pictures/rgb.png";
+  const auto refuses = [&](const std::string& words, const std::string& what, int code = 2) {
     const auto run = test::run_program(folder, words);
     INFO(words << ": " << run.err);
     CHECK(run.code == code);
-    CHECK(run.err.find("error[unsupported-model]: " + what) != std::string::npos);
-  }
+    CHECK(run.err.find("command line: error[" + what) != std::string::npos);
+    CHECK(run.err.find("\n    help: ") != std::string::npos);
+  };
+  refuses(llava + "a --image none.png", "missing-file]: there is no picture 'none.png'");
+  for (const std::string name : {"damaged.png", "truncated.jpg", "palette.gif"})
+    refuses(llava + "a --image " + kPictures + "/pictures/" + name, "bad-file]: the picture '" + kPictures);
+  // 12,000 x 9,000 pixels, of which only the header is there.
+  const unsigned char header[] = {0x89, 'P',  'N',  'G', '\r', '\n', 0x1a, '\n', 0, 0, 0, 13, 'I',  'H',  'D',  'R', 0,
+                                  0,    0x2e, 0xe0, 0,   0,    0x23, 0x28, 8,    2, 0, 0, 0,  0x1a, 0x18, 0xe4, 0xac};
+  folder.write("huge.png", std::string(reinterpret_cast<const char*>(header), sizeof header));
+  refuses(llava + "a --image huge.png", "bad-file]: the picture 'huge.png' cannot be used: ");
+  const std::string two =
+      "bad-value]: the prompt cannot be asked about the pictures: the text has 2 placeholders for 1";
+  refuses(llava + "'like <image>?' --image " + picture, two);
+  refuses(llava + "'like <image>?'", "bad-value]: the prompt cannot be asked about the pictures: the text has 1 ");
+  refuses(llava + std::string(2000, 'a') + " --image " + picture, "prompt-too-long]: the text with its pictures has ");
+  refuses("generate ck --prompt a --image " + picture, "unsupported-model]: ", 3);
+  const auto bytes = test::run_program(folder, llava + "a --tokenizer bytes --image " + picture);
+  CHECK(bytes.code == 2);
+  CHECK(bytes.err.find("error[no-chat-template]") != std::string::npos);
 }
 
 /// The largest difference of the logits behind the prompts, which are the same.

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/program.h"
 #include "report/page.h"
+#include "report/rows_page.h"
 #include "report/run_files.h"
 #include "report/run_json.h"
 
@@ -221,6 +222,29 @@ TEST_CASE("traces of other tools give no lanes, whatever the types of their fiel
     INFO(event);
     CHECK(lanes_of(event) == 0);
   }
+}
+
+TEST_CASE("a page of rows holds strangers' text as text, and no script") {
+  using enum RowPart::Kind;
+  const std::string attack = "</script></div><img src=x onerror=\"alert(1)\">&\u202e";
+  const auto page =
+      rows_page(attack, attack,
+                {{.title = attack,
+                  .note = attack,
+                  .pictures = {{.caption = attack, .bytes = "\x89PNG", .media = "image/png", .upright = false},
+                               {.caption = "left out"}},
+                  .parts = {{kContext, attack}, {kLabel, "a\n" + attack}, {kPadding, attack}, {kPicture, attack}}}});
+  CHECK(count(page, "<script") == 0);
+  CHECK(count(page, "onerror=\"") == 0);
+  CHECK(count(page, "<img") == 1);
+  // The title is in the head, too.
+  CHECK(count(page, "&lt;/script&gt;&lt;/div&gt;&lt;img src=x onerror=&quot;alert(1)&quot;&gt;&amp;") == 10);
+  CHECK(count(page, "\u202e") == 1);  // of the page's own title, which only a browser's frame shows
+  CHECK(count(page, "<img alt=\"\" class=\"unturned\" src=\"data:image/png;base64,iVBORw==\">") == 1);
+  CHECK(count(page, "<figure class=\"gone\"><figcaption>left out</figcaption></figure>") == 1);
+  CHECK(count(page, "<mark>a<i>\u21b5</i>\n&lt;/script") == 1);
+  // What is not of the page itself is not loaded, whatever is in it.
+  CHECK(count(page, "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"") == 1);
 }
 
 TEST_CASE("automodel report writes the page and refuses a folder without a run") {

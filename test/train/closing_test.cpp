@@ -40,6 +40,8 @@ TEST_CASE("a run is tried with its own prompt, as a chat, or with any text", "[t
   };
   CHECK(tries({.prompt = "Hi", .chats = true}) == "try       automodel generate run/epoch_0_step_1 --prompt Hi");
   CHECK(tries({.chats = true}) == "try       automodel generate run/epoch_0_step_1 --chat");
+  CHECK(tries({.pictures = true, .chats = true}) ==
+        "try       automodel generate run/epoch_0_step_1 --image FILE --prompt \"What is this?\"");
   CHECK(tries({}) == "try       automodel generate run/epoch_0_step_1 --prompt \"Once upon a time\"");
 }
 

@@ -319,11 +319,18 @@ void check_experts(comm::World& world) {
     check_run(world, {.mesh = "strategy: fsdp2, ep_size: 2", .family = family});
 }
 
+void check_answers(comm::World& world) {
+  std::vector<std::string> families = {"llava"};
+  families.insert(families.end(), kFamilies.begin(), kFamilies.end());
+  for (const auto& family : families) test::check_generation(world, {.family = family});
+}
+
 const std::vector<test::RankCase> kCases = {
     {"rows from a file of conversations", check_rows, 1, 1},
     {"joined experts are saved as transformers reads them", check_joined},
     {"adapters of the decoder", check_adapters, 1, 1},
     {"packs", check_packs, 1, 1},
+    {"text behind pictures, with and without cached keys", check_answers, 1, 1},
     {"a teacher sees the pictures of its student", check_distillation},
     {"tokens of Gemma 4's pictures that see each other", check_both_ways, 1, 1},
     {"limits that are infinite are saved", check_limits, 1, 1},

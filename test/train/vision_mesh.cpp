@@ -122,8 +122,20 @@ void check_tensor_and_pipeline(comm::World& world) {
   }
 }
 
+void check_answers(comm::World& world) {
+  for (const auto& family : all_families(true)) {
+    test::check_generation(
+        world, {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 1});
+    test::check_generation(world,
+                           {.mesh = "strategy: ddp, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
+                            .family = family,
+                            .data_ranks = 1});
+  }
+}
+
 const std::vector<test::RankCase> kCases = {
     {"adapters on two stages", check_adapters, 2, 2},
+    {"text behind pictures on two tensor-parallel ranks, and on two stages", check_answers, 2, 2},
     {"experts over the ranks of two stages", check_experts, 4, 4},
     {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},
     {"two tensor-parallel ranks on two stages, and on two data-parallel ranks", check_tensor_and_pipeline, 4, 4},

@@ -1,5 +1,6 @@
 #include "train/vision_runs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <span>
@@ -14,8 +15,10 @@
 #include "golden_folder.h"
 #include "ops/graph.h"
 #include "pictures/decode.h"
+#include "plan/vision_choice.h"
 #include "rank_suite.h"
 #include "train/evaluate.h"
+#include "train/generate.h"
 
 namespace automodel::test {
 
@@ -217,6 +220,33 @@ void check_run(comm::World& world, const Run& run) {
   }
   if (run.family != "llava")  // whose data set has other rows
     check_near(run.family + ", " + run.mesh + ", evaluation", session.evaluated(), sum / labels, kLoss);
+  world.control().barrier()->wait();
+}
+
+void check_generation(comm::World& world, const Run& run) {
+  const auto recorded = read_json(run.family + "/reference.json");
+  Session session(world, run);
+  auto& runtime = session.runtime();
+  const auto tokens = plan::picture_tokens(*runtime.plan().model);
+  train::Generator cached(runtime), whole(runtime, /*use_cache=*/false);
+  std::size_t shown = 0;
+  for (const auto& row : recorded["batches"][1]) {
+    const auto sample = sample_of(row);
+    shown += sample.pictures.size();
+    for (auto* generator : {&cached, &whole}) generator->set_pictures(sample.pictures);
+    const train::GenerateOptions options{.tokens = 6, .temperature = 0};
+    RANK_CHECK(cached.continue_text(sample.input_ids, options) == whole.continue_text(sample.input_ids, options));
+    auto more = sample.input_ids, earlier = sample.input_ids;
+    more.insert(more.end(), {tokens->placeholder, tokens->placeholder, more.back()});
+    earlier.insert(earlier.begin() + 1, earlier.back());  // in front of the pictures
+    for (const auto& [text, what] : {std::pair(more, "placeholders of the model's own"), {earlier, "a changed text"}}) {
+      const auto a = cached.next_logits(text), b = whole.next_logits(text);
+      double apart = 0;
+      for (std::size_t i = 0; i < a.size(); ++i) apart = std::max(apart, std::abs(a[i] - b[i]));
+      check_near(fmt::format("{} on {}: logits behind {}", run.family, run.mesh, what), apart, 0, kLoss);
+    }
+  }
+  RANK_CHECK(shown > 0);
   world.control().barrier()->wait();
 }
 

@@ -79,6 +79,9 @@ class Session {
 
 /// Ten steps, and each batch's loss after them, against the recorded run.
 void check_run(comm::World& world, const Run& run);
+/// Text behind pictures, with cached keys and without: the same tokens, and the same logits behind a placeholder that
+/// the model itself wrote.
+void check_generation(comm::World& world, const Run& run);
 /// Two steps of a student that begins as its teacher: first they agree, pictures included, then they do not.
 void check_teacher(comm::World& world, Run run);
 

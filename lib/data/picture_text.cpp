@@ -1,0 +1,133 @@
+#include "data/picture_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "pictures/decode.h"
+
+namespace automodel::data {
+namespace {
+
+std::int64_t area(pictures::Size size) {
+  return std::int64_t{size.width} * size.height;
+}
+
+}  // namespace
+
+void TextPixels::add(pictures::Size size) {
+  constexpr std::int64_t kMost = 4 * pictures::kMostPixels;
+  if (processor_)
+    if (const auto why = processor_->refusal(size); !why.empty()) throw pictures::PictureError(why);
+  const auto resized = processor_ ? processor_->resized(size) : size;
+  if (area(resized) > pictures::kMostPixels)
+    throw pictures::PictureError(fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all",
+                                             size.width, size.height, resized.width, resized.height,
+                                             pictures::kMostPixels));
+  sum_ += area(size) + area(resized);
+  if (sum_ > kMost)
+    throw pictures::PictureError(
+        fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost));
+}
+
+RowRefused no_room_for_pictures(std::int64_t most) {
+  return RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
+}
+
+std::optional<PictureText> PictureText::open(const tokenizer::Tokenizer& tokenizer, Encode encode,
+                                             const pictures::PictureTokens& tokens, const std::string& key,
+                                             Diagnostics& problems) {
+  PictureText out(tokenizer, std::move(encode), tokens);
+  if (!out.find_tokens(key, problems)) return std::nullopt;
+  return out;
+}
+
+/// Tokenised as transformers' processors do: with special tokens, unless the template has begun with the BOS itself.
+std::vector<std::int32_t> PictureText::ids(std::string text) const {
+  if (tokens_.begin >= 0) text = enclosed(text);
+  const auto& roles = tokenizer_->roles();
+  const auto bos = roles.find("bos_token");
+  const bool begun = bos != roles.end() && !bos->second.empty() && text.starts_with(bos->second);
+  return encode_(text, !begun);
+}
+
+std::string PictureText::enclosed(const std::string& text) const {
+  const auto begin = tokenizer_->token(tokens_.begin), placeholder = tokenizer_->token(tokens_.placeholder);
+  const auto& name = tokens_.own_lines ? begin : placeholder;
+  const auto whole = fmt::format("{0}{1}{2}{3}{0}", tokens_.own_lines ? "\n\n" : "", begin, placeholder,
+                                 tokenizer_->token(tokens_.end));
+  std::string out;
+  for (std::size_t at = 0; !name.empty();) {
+    const auto found = text.find(name, at);
+    out += text.substr(at, found - at);
+    if (found == std::string::npos) return out;
+    out += whole;
+    at = found + name.size();
+  }
+  return text;
+}
+
+bool PictureText::find_tokens(const std::string& key, Diagnostics& problems) {
+  for (const auto id : {tokens_.begin, tokens_.end}) {
+    if (id < 0 || !tokenizer_->token(id).empty()) continue;
+    problems.add("bad-tokenizer", key)
+        .says("the tokenizer has no token {}, which the processor puts around a picture", id)
+        .hint("the tokenizer and the processor must be of one model");
+    return false;
+  }
+  if (!tokens_.processor) return true;
+  for (const auto& [text, token] :
+       {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
+    if (text->empty()) continue;
+    *token = single_token(*text);
+    if (*token && **token != tokens_.placeholder) continue;
+    const auto name = printable(*text);
+    problems.add("bad-tokenizer", key)
+        .says(*token
+                  ? fmt::format("'{}', which the processor puts behind rows of a picture, is their placeholder", name)
+                  : fmt::format("the tokenizer has no token '{}', which the processor puts behind rows of a picture",
+                                name))
+        .hint("the tokenizer and the processor must be of one model");
+    return false;
+  }
+  return true;
+}
+
+std::optional<std::int32_t> PictureText::single_token(std::string_view text) const {
+  const auto ids = encode_(text, false);
+  return ids.size() == 1 ? std::optional(ids.front()) : std::nullopt;
+}
+
+std::vector<std::int32_t> PictureText::with_pictures(const std::vector<std::int32_t>& ids,
+                                                     std::span<const pictures::Size> sizes, std::int64_t most) const {
+  const auto placeholders = static_cast<std::size_t>(std::ranges::count(ids, tokens_.placeholder));
+  if (placeholders != sizes.size())
+    throw RowRefused(fmt::format("the text has {} placeholder{} for {} picture{}", placeholders,
+                                 placeholders == 1 ? "" : "s", sizes.size(), sizes.size() == 1 ? "" : "s"));
+  std::int64_t wanted = 0;
+  for (const auto size : sizes) wanted += tokens_.count(size);
+  if (wanted > most) throw no_room_for_pictures(most);
+  std::vector<std::int32_t> out;
+  auto picture = sizes.begin();
+  for (const auto id : ids) {
+    if (id != tokens_.placeholder) {
+      out.push_back(id);
+      continue;
+    }
+    const auto size = *picture++;
+    if (!row_end_) {
+      out.insert(out.end(), static_cast<std::size_t>(tokens_.count(size)), id);
+      continue;
+    }
+    const auto [columns, rows] = tokens_.grid(size);
+    for (int row = 0; row < rows; ++row) {
+      out.insert(out.end(), static_cast<std::size_t>(columns), id);
+      out.push_back(row + 1 < rows ? *row_end_ : *picture_end_);
+    }
+  }
+  return out;
+}
+
+}  // namespace automodel::data
