@@ -111,7 +111,7 @@ class Showing {
   void pictures_json(JsonWriter& json) const {
     json.key("pictures");
     json.begin_array();
-    for (const auto& size : sizes_) {
+    for (const auto& [size, content] : marks_) {
       json.begin_object();
       json.member("width", size.width);
       json.member("height", size.height);
@@ -134,7 +134,7 @@ class Showing {
     dataset_.read(index, sample_);
     part_ = dataset_.part_of(index);
     dataset_.attention_mask(index, attention_);
-    sizes_ = dataset_.picture_sizes(index);
+    marks_ = dataset_.pictures(index);
     next_ = 0;
     if (options_.json) return out(row_json(row));
     const auto size = static_cast<std::int64_t>(sample_.input_ids.size());
@@ -145,9 +145,9 @@ class Showing {
     out(fmt::format("row {}  {}{} tokens, {} label tokens ({:.1f} %){}\n", row, part, size, learned,
                     size == 0 ? 0.0 : 100.0 * static_cast<double>(learned) / static_cast<double>(size),
                     padding == 0 ? "" : fmt::format(", {} padding", padding)));
-    for (std::size_t i = 0; i < sizes_.size(); ++i)
-      out(fmt::format("  picture {}: {} x {} pixels, {} tokens\n", i + 1, sizes_[i].width, sizes_[i].height,
-                      pictures_->count(sizes_[i])));
+    for (std::size_t i = 0; i < marks_.size(); ++i)
+      out(fmt::format("  picture {}: {} x {} pixels, {} tokens\n", i + 1, marks_[i].size.width, marks_[i].size.height,
+                      pictures_->count(marks_[i].size)));
     for (const auto& run : runs_of(sample_, attention_)) {
       if (run.mark == '.')
         out(fmt::format("  . padding: {} times {}\n", run.ids.size(), run.ids.front()));
@@ -177,7 +177,7 @@ class Showing {
     std::erase_if(ids, [&](std::int32_t id) {
       if (id != pictures_->placeholder) return false;
       const bool first = left == 0;
-      if (first && next_ < sizes_.size()) left = placeholders(sizes_[next_++]);
+      if (first && next_ < marks_.size()) left = placeholders(marks_[next_++].size);
       left = std::max(left - 1, 0);
       return !first;
     });
@@ -189,7 +189,7 @@ class Showing {
   const data::Tokenizer* tokenizer_;
   std::optional<pictures::PictureTokens> pictures_;
   data::Sample sample_;
-  std::vector<pictures::Size> sizes_;
+  std::vector<pictures::PictureMark> marks_;
   std::size_t next_ = 0;  ///< of the sizes: the picture whose placeholders come next
   std::size_t part_ = 0;
   Ids attention_;

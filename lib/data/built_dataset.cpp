@@ -50,7 +50,8 @@ class BuiltDataset final : public Dataset {
     out.positions.clear();
     out.segments.clear();
     out.pictures.clear();
-    for (const auto& source : pictures_of(index)) out.pictures.push_back(picture(source));
+    for (const auto& source : pictures_of(index))
+      out.pictures.push_back(out.pixels ? picture(source) : std::make_shared<pictures::Picture>(marked(source)));
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
@@ -70,9 +71,9 @@ class BuiltDataset final : public Dataset {
     for (std::size_t t = 0; t < labels.size(); ++t) out[t] = labels[t] >= kIgnoredLabel ? 1 : 0;
   }
 
-  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
-    std::vector<pictures::Size> out;
-    for (const auto& source : pictures_of(index)) out.push_back(source.size);
+  std::vector<pictures::PictureMark> pictures(std::int64_t index) const override {
+    std::vector<pictures::PictureMark> out;
+    for (const auto& source : pictures_of(index)) out.push_back(source.mark);
     return out;
   }
 
@@ -81,6 +82,7 @@ class BuiltDataset final : public Dataset {
     if (pictures_.empty()) return {};
     return pictures_[static_cast<std::size_t>(index)];
   }
+  static pictures::Picture marked(const PictureSource& source) { return {source.mark, {}}; }
   pictures::PicturePtr picture(const PictureSource& source) const {
     const auto fail = [&](const char* why) {
       const auto where = source.file.empty() ? table_->where(source.row) : SourceLocation{source.file.native(), 0, 0};
@@ -93,7 +95,7 @@ class BuiltDataset final : public Dataset {
     };
     try {
       auto out = read_picture(source, table_.get());
-      if (out->size == source.size) return out;
+      if (out->size == source.mark.size) return out;
       fail("its size has changed since the data set was opened");
     } catch (const pictures::PictureError& error) {
       fail(error.what());

@@ -88,19 +88,19 @@ class PackedDataset final : public Dataset {
   std::int64_t length(std::int64_t /*index*/) const override { return length_; }
   Padding padding() const override { return {rows_->padding().id, rows_->padding().multiple, length_}; }
   std::string summary() const override { return summary_; }
-  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
-    std::vector<pictures::Size> out;
+  std::vector<pictures::PictureMark> pictures(std::int64_t index) const override {
+    std::vector<pictures::PictureMark> out;
     for (const auto row : rows_of(index)) {
-      const auto sizes = rows_->picture_sizes(row);
-      out.insert(out.end(), sizes.begin(), sizes.end());
+      const auto own = rows_->pictures(row);
+      out.insert(out.end(), own.begin(), own.end());
     }
     return out;
   }
 
   void read(std::int64_t index, Sample& out) const override {
-    out = {};
+    out = {.pixels = out.pixels};
     std::int32_t segment = 0;
-    Sample row;
+    Sample row{.pixels = out.pixels};
     for (const auto each : rows_of(index)) {
       rows_->read(each, row);
       append(row, segment, out);

@@ -85,8 +85,8 @@ std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPic
       if (part["type"] != "image") continue;
       try {
         auto source = row.find(part["image"]);
-        if (!source.drawn) source.size = read_picture(source, row.table())->size;
-        pixels.add(source.size);
+        mark_picture(source, row.table());
+        pixels.add(source.mark.size);
         out.push_back(std::move(source));
       } catch (const pictures::PictureError& error) {
         throw RowRefused(
@@ -280,7 +280,7 @@ std::vector<std::int32_t> PictureChat::expanded(const std::vector<std::int32_t>&
       out.push_back(id);
       continue;
     }
-    const auto size = (picture++)->size;
+    const auto size = (picture++)->mark.size;
     if (!row_end_) {
       out.insert(out.end(), static_cast<std::size_t>(tokens_.count(size)), id);
       continue;
@@ -307,7 +307,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
                                  placeholders == 1 ? "" : "s", out.pictures.size(),
                                  out.pictures.size() == 1 ? "" : "s"));
   std::int64_t wanted = 0;
-  for (const auto& picture : out.pictures) wanted += tokens_.count(picture.size);
+  for (const auto& picture : out.pictures) wanted += tokens_.count(picture.mark.size);
   if (wanted > lengths.limit.value_or(kMostTokens)) throw no_room(lengths.limit.value_or(kMostTokens));
   auto ids = expanded(text, out.pictures);
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {

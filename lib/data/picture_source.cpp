@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/utf8.h"
+#include "data/content_hash.h"
 #include "pictures/decode.h"
 
 namespace automodel::data {
@@ -31,9 +32,9 @@ std::string file_of(const ordered_json& cell) {
 pictures::PicturePtr draw(const PictureSource& source) {
   const RandomStream stream(*source.drawn, fmt::format("picture {} of row {}", source.cell, source.row));
   auto out = std::make_shared<pictures::Picture>();
-  out->size = source.size;
-  out->rgb.resize(std::size_t{3} * static_cast<std::size_t>(source.size.width) *
-                  static_cast<std::size_t>(source.size.height));
+  out->size = source.mark.size;
+  out->rgb.resize(std::size_t{3} * static_cast<std::size_t>(out->size.width) *
+                  static_cast<std::size_t>(out->size.height));
   constexpr std::size_t kBytes = sizeof(std::uint64_t);
   for (std::size_t at = 0; at < out->rgb.size(); at += kBytes) {
     const auto bits = stream.bits64(at / kBytes);
@@ -49,6 +50,19 @@ pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows*
   if (source.drawn) return draw(source);
   if (!source.file.empty()) return pictures::read_picture(source.file);
   return pictures::decode(table->bytes(source.row, source.cell), source.upright);
+}
+
+void mark_picture(PictureSource& source, const rows::Rows* table) {
+  ContentHash hash;
+  if (source.drawn) {
+    hash.add(fmt::format("drawn {} {} {}", *source.drawn, source.row, source.cell));
+  } else {
+    const auto picture = read_picture(source, table);
+    source.mark.size = picture->size;
+    hash.add(std::string_view(reinterpret_cast<const char*>(picture->rgb.data()), picture->rgb.size()));
+  }
+  hash.add(fmt::format("{} x {}", source.mark.size.width, source.mark.size.height));
+  source.mark.content = hash.value();
 }
 
 PictureSource RowPictures::find(const ordered_json& cell) const {

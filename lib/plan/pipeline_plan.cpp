@@ -445,7 +445,7 @@ class PipelinePlanning {
     stages_ = *per_rank * ranks_;
     if (model_ == nullptr) return true;
     tree_ = arch::ModuleTree(model_->layout);
-    for (const auto& tower : towers_of(*model_)) tree_.add(tower.fqn, tower.parameters.value_or(0));
+    for (const auto& tower : towers_of(*model_)) tree_.add(tower.fqn, tower.cached ? 0 : tower.parameters.value_or(0));
     const auto names = names_of(*model_);
     Diagnostics problems;
     const auto& layers = settings_.layers_per_stage();

@@ -161,6 +161,24 @@ std::string frozen_text(const plan::TrainingPlan& plan) {
                      format_count(all));
 }
 
+std::string features_text(const estimate::EstimatedPlan& plan) {
+  if (!plan.features) return "";
+  const auto& features = *plan.features;
+  auto out =
+      fmt::format("features  {} {}: {}\n", features.whole ? "outputs of the frozen tower" : "rows of the frozen tower",
+                  features.cached ? "are computed once and cached" : "are computed for every step", features.why);
+  if (!plan.feature_costs) return out;
+  const auto& costs = *plan.feature_costs;
+  const double ranks = plan.mesh.world_size();
+  out += costs.pictures > 0
+             ? fmt::format("          {:.0f} pictures take {} on disk, and {} to compute once\n", costs.pictures,
+                           format_bytes(costs.bytes), format_seconds(costs.pictures * costs.once / ranks))
+             : fmt::format("          1000 pictures take {} on disk, and {} to compute once\n",
+                           format_bytes(1000 * costs.file), format_seconds(1000 * costs.once / ranks));
+  return out + fmt::format("          {} the cache: {} per step, memory {}\n", features.cached ? "without" : "with",
+                           format_seconds(costs.step), format_bytes(costs.peak));
+}
+
 std::string teacher_text(const plan::TrainingPlan& plan) {
   if (!plan.teacher) return "";
   const auto& teacher = *plan.teacher->model;
@@ -282,7 +300,7 @@ std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions, e
   const bool full = detail == estimate::Detail::kFull;
   std::string out = fmt::format("plan of {}: {}\n", plan.recipe_path, verdict(plan)) + mesh_text(plan) +
                     sharing_text(plan) + model_text(plan) + teacher_text(plan) + adapters_text(plan) +
-                    frozen_text(plan) + batch_text(plan);
+                    frozen_text(plan) + features_text(plan) + batch_text(plan);
   if (plan.pipeline) {
     if (!plan.pipeline->stages.empty() && (full || plan.pipelined)) out += stages_text(plan, full);
     if (plan.pipelined) {

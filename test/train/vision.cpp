@@ -27,8 +27,9 @@
 namespace automodel {
 namespace {
 
-using test::adapted, test::Json, test::Session, test::Run, test::check_near, test::check_run, test::frozen,
-    test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json, test::recipe_of, test::vision_folder;
+using test::adapted, test::cached, test::frozen_whole, test::Json, test::Session, test::Run, test::check_near,
+    test::check_run, test::frozen, test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json,
+    test::recipe_of, test::vision_folder;
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -319,7 +320,36 @@ void check_experts(comm::World& world) {
     check_run(world, {.mesh = "strategy: fsdp2, ep_size: 2", .family = family});
 }
 
+std::vector<std::string> all_families() {
+  std::vector<std::string> out = {"llava"};
+  out.insert(out.end(), kFamilies.begin(), kFamilies.end());
+  return out;
+}
+
+/// Losses and gradients with a cache are those without it to the last bit.
+void check_cached(comm::World& world) {
+  for (const auto& family : all_families())
+    for (const auto& run : {frozen({.family = family}), adapted({.family = family})}) {
+      const auto recorded = read_json(family + "/reference.json");
+      Session plain(world, run), once(world, cached(run));
+      RANK_CHECK(!plain.runtime().plan().features->cached && once.runtime().plan().features->cached);
+      for (auto* stage : once.runtime().stages())
+        for (const auto& weight : stage->model().weights().all())
+          RANK_CHECK(!weight->info.fqn.starts_with("model.vision_tower") &&
+                     !weight->info.fqn.starts_with("model.visual"));
+      for (std::size_t batch = 0; batch < recorded["batches"].size(); ++batch) {
+        const auto& rows = recorded["batches"][batch];
+        const auto pad = recorded.value("pad_id", 397);
+        const auto a = plain.trainer().gradients(0, plain.batches_of(rows, pad), false);
+        const auto b = once.trainer().gradients(0, once.batches_of(rows, pad), false);
+        check_near(family + ", loss", b.loss, a.loss, 0);
+        check_near(family + ", norm", b.grad_norm, a.grad_norm, 0);
+      }
+    }
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"a frozen tower's outputs are computed once", check_cached, 1, 1},
     {"rows from a file of conversations", check_rows, 1, 1},
     {"joined experts are saved as transformers reads them", check_joined},
     {"adapters of the decoder", check_adapters, 1, 1},

@@ -41,9 +41,14 @@ struct Run {
   std::string model = vision_folder() + "/" + family;
   int data_ranks = 0;  ///< that have different rows; 0: all
   RunRows rows = RunRows::kTogether;
+  bool cached = false;  ///< the outputs of a frozen tower are
 };
 /// With the tower frozen.
 Run frozen(Run run);
+/// The same with everything up to the embedding: the projector too.
+Run frozen_whole(Run run);
+/// With the outputs of what is frozen of the tower computed once.
+Run cached(Run run);
 /// With adapters of the decoder, all else frozen.
 Run adapted(Run run);
 inline constexpr std::array kFamilies = {"gemma3",   "gemma4",       "gemma4_moe", "mistral3",   "qwen2_5_vl",
