@@ -84,8 +84,8 @@ bool FeatureStore::add(const fs::path& path) {
     Record record{};
     std::memcpy(&record, records.data() + i * sizeof record, sizeof record);
     if (record.bytes > sizeof header + header.data - offset) return false;
-    entries_.insert_or_assign(record.picture, Entry{files_.size(), offset, record.bytes,
-                                                    static_cast<std::uint32_t>(record.checksum)});
+    entries_.insert_or_assign(record.picture,
+                              Entry{files_.size(), offset, record.bytes, static_cast<std::uint32_t>(record.checksum)});
     offset += record.bytes;
   }
   bytes_ += text.size();
@@ -101,10 +101,10 @@ std::string_view FeatureStore::read(const pictures::PictureContent& picture) con
   const auto& [path, mapped] = files_[file];
   const auto out = mapped.text().substr(offset, bytes);
   if (crc32c(out) == checksum) return out;
-  throw Error(ExitCode::kEnvironment, Diagnostic{"features-damaged"}
-                                          .says("'{}' is damaged: outputs of a picture have another checksum",
-                                                path.native())
-                                          .hint("remove the file; the next run computes what it held"));
+  throw Error(ExitCode::kEnvironment,
+              Diagnostic{"features-damaged"}
+                  .says("'{}' is damaged: outputs of a picture have another checksum", path.native())
+                  .hint("remove the file; the next run computes what it held"));
 }
 
 FeatureWriter::FeatureWriter(fs::path folder, std::string key, std::uint64_t row)
@@ -127,11 +127,12 @@ FeatureWriter::~FeatureWriter() {
 }
 
 void FeatureWriter::fail() const {
-  throw Error(ExitCode::kEnvironment,
-              Diagnostic{"cannot-write"}
-                  .says("outputs of the tower cannot be kept in '{}': {}", folder_.native(), std::strerror(errno))
-                  .hint("set dataset.cache_dir to a folder that is yours and has room, or dataset.cache_features: false")
-                  .of("dataset.cache_features"));
+  throw Error(
+      ExitCode::kEnvironment,
+      Diagnostic{"cannot-write"}
+          .says("outputs of the tower cannot be kept in '{}': {}", folder_.native(), std::strerror(errno))
+          .hint("set dataset.cache_dir to a folder that is yours and has room, or dataset.cache_features: false")
+          .of("dataset.cache_features"));
 }
 
 void FeatureWriter::write(std::string_view bytes) {

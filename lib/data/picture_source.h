@@ -27,6 +27,8 @@ struct PictureSource {
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table);
 /// Sets the mark of a picture: decodes it, unless it is drawn. Throws as read_picture().
 void mark_picture(PictureSource& source, const rows::Rows* table);
+/// The content of a picture that was read, as in its mark if it has not changed since.
+pictures::PictureContent content_of(const pictures::Picture& picture);
 
 /// The pictures that a row names: of a table, or of random pixels.
 class RowPictures {

@@ -15,7 +15,7 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
-/// A hash of size and pixels; zeros: not known.
+/// A hash of size and pixels, or of what these are drawn from; zeros: not known.
 using PictureContent = std::array<std::uint64_t, 2>;
 
 /// What a picture is known by without its pixels.

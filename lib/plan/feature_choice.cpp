@@ -59,8 +59,7 @@ bool is_below(const std::string& name, const std::vector<std::string>& modules) 
 }
 
 void mark_cached(TrainingPlan& plan, const std::vector<std::string>& modules) {
-  for (auto& parameter : plan.model->layout.tower_parameters)
-    parameter.cached = is_below(parameter.name, modules);
+  for (auto& parameter : plan.model->layout.tower_parameters) parameter.cached = is_below(parameter.name, modules);
   for (auto* all : {plan.adapters ? &plan.adapters->all : nullptr, plan.frozen ? &plan.frozen->all : nullptr})
     if (all != nullptr)
       for (auto& parameter : *all)
@@ -77,8 +76,7 @@ void set_sizes(const ModelChoice& model, FeaturePlan& out) {
 
 /// Pictures of random pixels are known by their section alone.
 std::optional<PictureFacts> mock_facts(const config::Recipe& recipe, const TrainingPlan& plan) {
-  const auto* section =
-      recipe.dataset() ? std::get_if<config::MockPicturesDatasetConfig>(&*recipe.dataset()) : nullptr;
+  const auto* section = recipe.dataset() ? std::get_if<config::MockPicturesDatasetConfig>(&*recipe.dataset()) : nullptr;
   const auto tokens = picture_tokens(*plan.model);
   if (section == nullptr || (tokens->per_picture == 0 && !tokens->processor)) return std::nullopt;
   const auto [width, height] = section->image_size();
@@ -99,9 +97,9 @@ void choose_by_reads(const config::Recipe& recipe, const TrainingPlan& plan, Fea
   if (!out.facts) {
     const int epochs = steps.num_epochs().value_or(2);
     out.cached = epochs > 1 && !steps.max_steps();
-    out.why = out.cached              ? fmt::format("pictures are read in {} epochs", epochs)
-              : steps.max_steps()     ? "how often pictures are read is known when the data are open"
-                                      : "each picture is read once";
+    out.why = out.cached          ? fmt::format("pictures are read in {} epochs", epochs)
+              : steps.max_steps() ? "how often pictures are read is known when the data are open"
+                                  : "each picture is read once";
     return;
   }
   const auto& facts = *out.facts;
@@ -122,8 +120,9 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
   const bool yes = asked.what == CacheFeatures::kYes;
   if (!plan.model || !plan.model->spec.vision) {
     if (yes && plan.model && plan.model->spec.nested_in.empty())
-      report.warn("no-effect", asked.key).says("{} has no effect: no vision tower is trained", asked.key).hint(
-          "remove it");
+      report.warn("no-effect", asked.key)
+          .says("{} has no effect: no vision tower is trained", asked.key)
+          .hint("remove it");
     return;
   }
   const auto modules = frozen_modules(plan);

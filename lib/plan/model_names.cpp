@@ -56,7 +56,7 @@ std::vector<arch::Tower> towers_of(const ModelChoice& model) {
 std::vector<arch::Tower> towers_of(const ModelChoice& model, const StagePart& part) {
   auto out = towers_of(model);
   std::erase_if(out, [&](const arch::Tower& tower) {
-    return tower.cached || std::find(part.fqns.begin(), part.fqns.end(), tower.fqn) == part.fqns.end();
+    return std::find(part.fqns.begin(), part.fqns.end(), tower.fqn) == part.fqns.end();
   });
   return out;
 }

@@ -561,6 +561,8 @@ class PipelinePlanning {
       StagePlan stage{.stage = s,
                       .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
                       .part = parts[static_cast<std::size_t>(s)]};
+      for (const auto& tower : towers_of(*model_))
+        if (tower.cached) std::erase(stage.part.fqns, tower.fqn);
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
         stage.flops +=

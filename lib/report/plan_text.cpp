@@ -161,21 +161,21 @@ std::string frozen_text(const plan::TrainingPlan& plan) {
                      format_count(all));
 }
 
+/// Whether a frozen tower runs once or in every step, and what the other way would cost.
 std::string features_text(const estimate::EstimatedPlan& plan) {
   if (!plan.features) return "";
   const auto& features = *plan.features;
-  auto out =
-      fmt::format("features  {} {}: {}\n", features.whole ? "outputs of the frozen tower" : "rows of the frozen tower",
-                  features.cached ? "are computed once and cached" : "are computed for every step", features.why);
+  auto out = fmt::format("features  outputs of the frozen tower{} are computed {}: {}\n",
+                         features.whole ? "" : ", which a projector is trained on,",
+                         features.cached ? "once and cached" : "in every step", features.why);
   if (!plan.feature_costs) return out;
   const auto& costs = *plan.feature_costs;
-  const double ranks = plan.mesh.world_size();
-  out += costs.pictures > 0
-             ? fmt::format("          {:.0f} pictures take {} on disk, and {} to compute once\n", costs.pictures,
-                           format_bytes(costs.bytes), format_seconds(costs.pictures * costs.once / ranks))
-             : fmt::format("          1000 pictures take {} on disk, and {} to compute once\n",
-                           format_bytes(1000 * costs.file), format_seconds(1000 * costs.once / ranks));
-  return out + fmt::format("          {} the cache: {} per step, memory {}\n", features.cached ? "without" : "with",
+  const bool known = costs.pictures > 0;
+  constexpr double kSome = 1000;
+  const double pictures = known ? costs.pictures : kSome, bytes = known ? costs.bytes : kSome * costs.file;
+  out += fmt::format("          {}{:.0f} pictures take {} on disk, and {} to compute once\n", known ? "" : "every ",
+                     pictures, format_bytes(bytes), format_seconds(pictures * costs.once / plan.mesh.world_size()));
+  return out + fmt::format("          {} the cache: {} per step, {} of memory\n", features.cached ? "without" : "with",
                            format_seconds(costs.step), format_bytes(costs.peak));
 }
 

@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "comm/solo_communicator.h"
 #include "data/content_hash.h"
+#include "data/picture_source.h"
 #include "data/token_store.h"
 #include "model/vision_tower.h"
 #include "ops/graph.h"
@@ -134,7 +135,8 @@ class FrozenTower {
                  .master = scalar_type(setup.plan.types.compute),
                  .device = setup.world.device()},
         alone_{std::make_shared<comm::SoloCommunicator>(setup.world.rank(), "features"), nullptr} {
-    if (const auto& autocast = setup.plan.execution.precision.autocast) weights_.set_matmul_type(scalar_type(*autocast));
+    if (const auto& autocast = setup.plan.execution.precision.autocast)
+      weights_.set_matmul_type(scalar_type(*autocast));
     for (const auto& unit : weights_.units()) {
       storage_.push_back(std::make_unique<parallel::UnitStorage>(unit, options_, alone_));
       storage_.back()->bind(source);
@@ -142,10 +144,10 @@ class FrozenTower {
     tower_ = model::make_vision_tower(*setup.plan.model->spec.vision, weights_);
   }
 
-  /// What it gives for pictures: [rows, values], on the host.
-  at::Tensor outputs(const std::vector<pictures::PicturePtr>& pictures, const pictures::Processor& processor) const {
+  /// What it gives for a picture: [rows, values], on the host.
+  at::Tensor outputs(const pictures::PicturePtr& picture, const pictures::Processor& processor) const {
     const ops::NoGraph guard;
-    auto values = picture_values(pictures, processor, options_.device);
+    auto values = picture_values({picture}, processor, options_.device);
     values.pixels = values.pixels.to(options_.compute);
     return tower_->forward(values, ops::anchor(options_.device)).joined().to(at::kCPU, options_.compute).contiguous();
   }
@@ -213,9 +215,7 @@ class Caching {
     return {static_cast<const char*>(values.const_data_ptr()), values.nbytes()};
   }
 
-  void open() {
-    store_ = std::make_shared<const data::FeatureStore>(folder_, key_);
-  }
+  void open() { store_ = std::make_shared<const data::FeatureStore>(folder_, key_); }
 
   bool lacks(const PictureRow& row) const {
     return std::ranges::any_of(row.own, [&](const auto& each) { return !store_->has(each.second.content); });
@@ -245,56 +245,43 @@ class Caching {
                     .of("dataset.cache_features"));
   }
 
-  /// Computes what the store lacks of the rows that are `rank`'s among `ranks`. Collective over all ranks: each round
-  /// ends for all, so that none waits for a slower one longer than for one pass of the tower.
+  /// Computes what the store lacks of the rows that are `rank`'s among `ranks`. Collective over all ranks: they meet
+  /// after a few rows, so that none waits for a slower one until that looks like a hang.
   void fill(int rank, int ranks) {
+    constexpr std::size_t kRows = 16;
     world_.activity().begin_action("compute outputs of the tower");
     std::vector<const PictureRow*> own;
-    for (std::size_t i = static_cast<std::size_t>(rank); i < rows_.size(); i += static_cast<std::size_t>(ranks))
+    for (auto i = static_cast<std::size_t>(rank); i < rows_.size(); i += static_cast<std::size_t>(ranks))
       if (lacks(rows_[i])) own.push_back(&rows_[i]);
-    {
-      std::optional<FrozenTower> tower;
-      std::optional<data::FeatureWriter> writer;
-      std::size_t next = 0;
-      while (over_ranks(world_, static_cast<double>(own.size() - next), comm::ReduceOp::kMax) > 0) {
-        if (next == own.size()) continue;
+    std::optional<FrozenTower> tower;
+    std::optional<data::FeatureWriter> writer;
+    std::size_t next = 0;
+    while (over_ranks(world_, static_cast<double>(own.size() - next), comm::ReduceOp::kMax) > 0)
+      for (const auto end = std::min(own.size(), next + kRows); next < end; ++next) {
         if (!tower) tower.emplace(setup_, weights_);
-        next = pass(own, next, *tower, writer);
+        compute(*own[next], *tower, writer);
       }
-      if (writer) writer->finish();
-    }
+    if (writer) writer->finish();
     world_.control().barrier()->wait();
     open();
   }
 
-  /// Runs the tower over pictures of rows from `next` on; returns the first row that is left.
-  std::size_t pass(const std::vector<const PictureRow*>& own, std::size_t next, const FrozenTower& tower,
-                   std::optional<data::FeatureWriter>& writer) const {
-    constexpr std::int64_t kTokens = 2048;  // of a pass; more make no matmul faster
-    std::vector<pictures::PicturePtr> pictures;
-    std::vector<pictures::PictureMark> marks;
-    std::int64_t tokens = 0;
-    for (; next < own.size() && tokens < kTokens; ++next) {
-      data::Sample sample;
-      own[next]->rows->read(own[next]->index, sample);
-      for (const auto& [number, mark] : own[next]->own) {
-        if (store_->has(mark.content)) continue;
-        pictures.push_back(sample.pictures[number]);
-        marks.push_back(mark);
-        tokens += placeholders(tokens_, mark.size);
-      }
+  /// Each picture alone, so that its outputs depend on no other picture and on no number of ranks.
+  void compute(const PictureRow& row, const FrozenTower& tower, std::optional<data::FeatureWriter>& writer) const {
+    data::Sample sample;
+    row.rows->read(row.index, sample);
+    for (const auto& [number, mark] : row.own) {
+      if (store_->has(mark.content)) continue;
+      const auto& picture = sample.pictures[number];
+      if (data::content_of(*picture) != mark.content)
+        throw Error(ExitCode::kEnvironment,
+                    Diagnostic{"bad-row"}
+                        .says("a picture of row {} has changed since the data set was opened", row.index)
+                        .hint("start again when the pictures stay as they are"));
+      const auto outputs = tower.outputs(picture, *tokens_.processor);
+      if (!writer) writer.emplace(folder_, key_, static_cast<std::uint64_t>(outputs.size(1)) * outputs.element_size());
+      writer->add(mark.content, bytes_of(outputs));
     }
-    const auto outputs = tower.outputs(pictures, *tokens_.processor);
-    if (!writer) writer.emplace(folder_, key_, static_cast<std::uint64_t>(outputs.stride(0) * outputs.element_size()));
-    const double per_token = static_cast<double>(outputs.size(0)) / static_cast<double>(tokens);
-    std::int64_t first = 0;
-    for (const auto& mark : marks) {
-      const auto count = std::llround(per_token * static_cast<double>(placeholders(tokens_, mark.size)));
-      writer->add(mark.content, bytes_of(outputs.narrow(0, first, count)));
-      first += count;
-    }
-    AUTOMODEL_CHECK(first == outputs.size(0), "a picture has as many rows of the tower as its placeholders need");
-    return next;
   }
 
   const Setup& setup_;
@@ -325,8 +312,8 @@ plan::PictureFacts picture_facts(const Setup& setup) {
   out.reads = read / weight * static_cast<double>(setup.steps->total_steps()) * setup.plan.batch.global;
   const auto folder = folder_of(setup);
   const auto room = free_bytes(folder);
-  const double least = over_ranks(setup.world, room ? *room + data::bytes_of_features(folder) : 1e300,
-                                  comm::ReduceOp::kMin);
+  const double least =
+      over_ranks(setup.world, room ? *room + data::bytes_of_features(folder) : 1e300, comm::ReduceOp::kMin);
   if (least < 1e300) out.room = least;
   return out;
 }

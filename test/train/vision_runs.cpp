@@ -14,6 +14,7 @@
 #include "data/picture_source.h"
 #include "golden_folder.h"
 #include "ops/graph.h"
+#include "pictures/decode.h"
 #include "rank_suite.h"
 #include "train/evaluate.h"
 #include "train/feature_cache.h"
@@ -47,10 +48,8 @@ data::Sample sample_of(const Json& row) {
   out.labels.erase(out.labels.begin());
   out.labels.push_back(data::kIgnoredLabel);
   for (const auto& name : row["pictures"]) {
-    data::PictureSource source{.file = vision_folder() + "/llava/" + name.get<std::string>()};
-    data::mark_picture(source, nullptr);
-    auto picture = *data::read_picture(source, nullptr);
-    picture.content = source.mark.content;
+    auto picture = *pictures::read_picture(vision_folder() + "/llava/" + name.get<std::string>());
+    picture.content = data::content_of(picture);
     out.pictures.push_back(std::make_shared<const pictures::Picture>(std::move(picture)));
   }
   return out;
@@ -98,7 +97,7 @@ Run frozen(Run run) {
 
 Run frozen_whole(Run run) {
   run.name = "";
-  run.sections += "freeze_config: {freeze_modules: [{glob: '*visual*'}, {glob: '*vision*'}, {glob: '*projector*'}]}\n";
+  run.sections += "freeze_config: {freeze_modules: [{glob: '*vision*'}, {glob: '*projector*'}]}\n";
   return run;
 }
 
@@ -121,7 +120,7 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
   return fmt::format(
       "recipe: {8}\n"
       "model: {{_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
-      "pretrained_model_name_or_path: {0}, torch_dtype: float32}}\n"
+      "pretrained_model_name_or_path: {0}, torch_dtype: {11}}}\n"
       "dataset: {{_target_: chat, path_or_dataset_id: {1}/llava/samples.jsonl, cache_features: {9}, "
       "cache_dir: {10}}}\n"
       "dataloader: {{shuffle: false}}\n"
@@ -135,7 +134,7 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
       run.mesh, run.sections, clips ? "" : "clip_grad_norm: null\n",
       run.sections.find("teacher_model") == std::string::npos ? "FinetuneRecipeForVLM"
                                                               : "KnowledgeDistillationRecipeForVLM",
-      run.cached, (root.parent_path() / "features").native());
+      run.cached, (root.parent_path() / "features").native(), run.type);
 }
 
 std::string own_name(const std::string& name) {
@@ -178,6 +177,10 @@ data::Batch Session::rows(std::int64_t step) {
 
 double Session::evaluated() {
   return train::evaluate(runtime_, *setup_.loader)->loss;
+}
+
+double Session::validated() {
+  return train::evaluate(runtime_, *setup_.validation.front().second)->loss;
 }
 
 train::StepResult Session::step(std::int64_t step) {

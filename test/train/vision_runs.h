@@ -42,10 +42,11 @@ struct Run {
   int data_ranks = 0;  ///< that have different rows; 0: all
   RunRows rows = RunRows::kTogether;
   bool cached = false;  ///< the outputs of a frozen tower are
+  std::string type = "float32";
 };
 /// With the tower frozen.
 Run frozen(Run run);
-/// The same with everything up to the embedding: the projector too.
+/// With tower and projector frozen, of families that have both.
 Run frozen_whole(Run run);
 /// With the outputs of what is frozen of the tower computed once.
 Run cached(Run run);
@@ -70,6 +71,8 @@ class Session {
   data::Batch rows(std::int64_t step);
   /// The loss of the data set's rows.
   double evaluated();
+  /// The loss of the validation set.
+  double validated();
   /// A step on rows of the data set.
   train::StepResult step(std::int64_t step);
 
