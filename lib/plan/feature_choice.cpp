@@ -95,7 +95,7 @@ std::optional<PictureFacts> mock_facts(const config::Recipe& recipe, const Train
 void choose_by_reads(const config::Recipe& recipe, const TrainingPlan& plan, FeaturePlan& out) {
   const auto& steps = recipe.step_scheduler();
   if (!out.facts) {
-    const int epochs = steps.num_epochs().value_or(2);
+    const int epochs = steps.num_epochs().value_or(10);  // step_scheduler's own default
     out.cached = epochs > 1 && !steps.max_steps();
     out.why = out.cached          ? fmt::format("pictures are read in {} epochs", epochs)
               : steps.max_steps() ? "how often pictures are read is known when the data are open"
@@ -130,7 +130,7 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
     report.refuse("unsupported-option", asked.key)
         .says("{} keeps the outputs of a frozen tower, and weights of {} are trained", asked.key,
               towers_of(*plan.model).front().fqn)
-        .hint("freeze_config: {{freeze_vision_tower: true}} freezes it; auto caches only where it is frozen");
+        .hint("freeze_config: {freeze_vision_tower: true} freezes it; auto caches only where it is frozen");
     return;
   }
   if (yes && loaded.recipe.teacher_model()) {

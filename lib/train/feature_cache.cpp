@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/find_file.h"
+#include "base/log.h"
 #include "base/version.h"
 #include "comm/solo_communicator.h"
 #include "data/content_hash.h"
@@ -174,6 +175,9 @@ class Caching {
     const auto begin = std::chrono::steady_clock::now();
     key_ = world_.broadcast_text(world_.rank() == 0 ? make_key() : "");
     open();
+    if (world_.local_rank() == 0)
+      for (const auto& file : store_->damaged())
+        log::warning(fmt::format("'{}' is not whole: remove it; what it held is computed again", file.native()));
     check_room();
     const auto first = missing();
     if (first > 0) fill(world_.rank(), world_.size());
@@ -256,14 +260,26 @@ class Caching {
     std::optional<FrozenTower> tower;
     std::optional<data::FeatureWriter> writer;
     std::size_t next = 0;
-    while (over_ranks(world_, static_cast<double>(own.size() - next), comm::ReduceOp::kMax) > 0)
+    while (const double left = over_ranks(world_, static_cast<double>(own.size() - next), comm::ReduceOp::kMax)) {
+      tell(left);
       for (const auto end = std::min(own.size(), next + kRows); next < end; ++next) {
         if (!tower) tower.emplace(setup_, weights_);
         compute(*own[next], *tower, writer);
       }
+    }
     if (writer) writer->finish();
     world_.control().barrier()->wait();
     open();
+  }
+
+  /// Says every now and then how much is left.
+  void tell(double left) {
+    constexpr std::chrono::seconds kPause{20};
+    const auto now = std::chrono::steady_clock::now();
+    if (world_.rank() != 0 || now - told_ < kPause) return;
+    told_ = now;
+    log::info(fmt::format("outputs of the tower: {:.0f} rows with pictures left on the slowest of {} ranks", left,
+                          world_.size()));
   }
 
   /// Each picture alone, so that its outputs depend on no other picture and on no number of ranks.
@@ -291,6 +307,7 @@ class Caching {
   fs::path folder_;
   std::vector<PictureRow> rows_;
   std::string key_ = {};
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
   std::shared_ptr<const data::FeatureStore> store_ = {};
 };
 

@@ -1,8 +1,9 @@
 // Files of a tower's outputs: what is read back, and what is noticed when they are cut, changed or written at once.
+#include "data/feature_store.h"
+
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "data/feature_store.h"
 #include "temporary_folder.h"
 
 namespace automodel::data {
