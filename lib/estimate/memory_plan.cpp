@@ -134,7 +134,7 @@ class RankWalk {
   double masters() const { return trained_masters() + frozen_shards(); }
   /// Weights of a tower whose outputs are cached: each rank keeps a part of them in host memory, for saved models.
   double cached_tower() const {
-    if (plan_.adapters) return 0;
+    if (plan_.adapters || !request_.saves) return 0;
     double elements = 0;
     for (const auto& each : plan_.model->layout.tower_parameters)
       if (each.cached) elements += static_cast<double>(each.shape.elements());

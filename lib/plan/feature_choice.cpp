@@ -16,6 +16,8 @@ namespace {
 
 using config::CacheFeatures;
 
+constexpr int kUsualEpochs = 10;  // of a recipe that names neither epochs nor steps (train/step_scheduler.cpp)
+
 /// What the data sections ask for, and the key that does.
 struct Asked {
   CacheFeatures what = CacheFeatures::kAuto;
@@ -84,10 +86,10 @@ std::optional<PictureFacts> mock_facts(const config::Recipe& recipe, const Train
   const auto grid = tokens->per_picture == 0 ? tokens->grid({width, height}) : pictures::Size{tokens->per_picture, 1};
   out.tokens = out.pictures * grid.width * grid.height;
   const auto& steps = recipe.step_scheduler();
-  const double epochs = steps.num_epochs() ? *steps.num_epochs() * static_cast<double>(out.pictures) : 1e300;
-  out.reads = steps.max_steps() ? std::min(epochs, static_cast<double>(*steps.max_steps()) * plan.batch.global *
-                                                       section->num_images_per_sample())
-                                : epochs;
+  const double in_epochs = steps.num_epochs().value_or(kUsualEpochs) * static_cast<double>(out.pictures),
+               in_steps = static_cast<double>(steps.max_steps().value_or(0)) * plan.batch.global *
+                          section->num_images_per_sample();
+  out.reads = !steps.max_steps() ? in_epochs : steps.num_epochs() ? std::min(in_epochs, in_steps) : in_steps;
   return out;
 }
 
@@ -95,7 +97,7 @@ std::optional<PictureFacts> mock_facts(const config::Recipe& recipe, const Train
 void choose_by_reads(const config::Recipe& recipe, const TrainingPlan& plan, FeaturePlan& out) {
   const auto& steps = recipe.step_scheduler();
   if (!out.facts) {
-    const int epochs = steps.num_epochs().value_or(10);  // step_scheduler's own default
+    const int epochs = steps.num_epochs().value_or(kUsualEpochs);
     out.cached = epochs > 1 && !steps.max_steps();
     out.why = out.cached          ? fmt::format("pictures are read in {} epochs", epochs)
               : steps.max_steps() ? "how often pictures are read is known when the data are open"

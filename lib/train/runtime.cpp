@@ -100,7 +100,7 @@ Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const paral
   make_groups();
   make_seams();
   make_stages(source);
-  if (!options_.forward_only && !plan_.adapters) keep_cached(source);
+  if (options_.saves && !options_.forward_only && !plan_.adapters) keep_cached(source);
   if (!options_.forward_only) make_optimizer();
   if (plan_.teacher) make_teacher();
 }

@@ -44,7 +44,7 @@ struct Place {
   parallel::ContextPlace context() const { return {cp_size, cp}; }
 };
 
-/// Options for tests, except for `features`.
+/// Options for tests, except for the last two.
 struct RuntimeOptions {
   /// Offload activations to separate host memory even if the device is the CPU.
   bool offload_on_cpu = false;
@@ -53,6 +53,7 @@ struct RuntimeOptions {
   bool forward_only = false;  ///< a teacher: there is no optimizer
   /// What the tower's cached part gave (feature_cache.h), where the plan has one.
   std::shared_ptr<const data::FeatureStore> features = {};
+  bool saves = true;  ///< keep what saved models need of weights that no stage has
 };
 
 /// Elements of a cached weight that this rank keeps in host memory, in the type of computation: no stage has it, but a
