@@ -50,7 +50,8 @@ void ReadRow::read(std::int64_t index) {
   dataset_.read(index, sample_);
   part_ = dataset_.part_of(index);
   dataset_.attention_mask(index, attention_);
-  sizes_ = dataset_.picture_sizes(index);
+  sizes_.clear();
+  for (const auto& picture : dataset_.pictures(index)) sizes_.push_back(picture.size);
   next_ = 0;
 }
 

@@ -37,6 +37,7 @@ struct ParameterTemplate {
   bool matrix = false;      ///< a weight in a matmul with every token that reaches it
   bool trainable = true;    ///< false: a buffer stored in checkpoints
   bool transposed = false;  ///< stored [in, out]: GPT-2's
+  bool cached = false;      ///< as in Parameter
   Initial initial = Initial::kNormal;
   double start = 0;
 };

@@ -24,7 +24,8 @@ Parameter whole(const ParameterTemplate& from) {
           .trainable = from.trainable,
           .transposed = from.transposed,
           .initial = from.initial,
-          .start = from.start};
+          .start = from.start,
+          .cached = from.cached};
 }
 
 /// `apart`: each expert is a separate two-dimensional tensor, rather than part of a three-dimensional stack.
@@ -36,6 +37,7 @@ bool is_matrix(Role role, const Shape& shape, bool apart) {
 }  // namespace
 
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head) {
+  if (parameter.cached) return false;
   if (parameter.layer >= 0) return std::find(layers.begin(), layers.end(), parameter.layer) != layers.end();
   if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions || parameter.role == Role::kTower ||
       parameter.role == Role::kLayerInputs)

@@ -30,6 +30,7 @@ struct Parameter {
   std::string adapts = {};  ///< for an adapter parameter: FQN of the adapted weight
   bool frozen = false;      ///< not trained; adapters are trained instead
   int bits = 0;             ///< frozen weight quantised to 4 or 8 bits; 0: not quantised
+  bool cached = false;      ///< frozen, and no stage has it: what it would give is read from a cache
   bool trained() const { return trainable && !frozen; }
   /// Belongs to an expert or to an expert's adapter.
   bool is_expert() const { return role == Role::kExpert || (role == Role::kAdapter && expert >= 0); }
@@ -38,7 +39,7 @@ struct Parameter {
 };
 
 /// Whether a parameter belongs to a portion of the model with these layers and ends. A tied head counts only if the
-/// portion lacks the embedding; adapters outside the layers belong with the head.
+/// portion lacks the embedding; adapters outside the layers belong with the head. Cached ones belong nowhere.
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head);
 
 /// Whether this is a matrix inside a layer, or a stack of one matrix per expert: the parameters that matrix optimizers

@@ -20,6 +20,7 @@ struct Tower {
   std::int64_t tokens = 0;
   double token_flops = 0;  ///< forward FLOPs per token without attention scores, 2 per weight multiplication
   double flops = 0;        ///< forward FLOPs per image, with scores; 0 if `tokens` is
+  bool cached = false;     ///< as in Parameter
 
   /// A projector: no layers that attend.
   bool projects() const { return what == "projector"; }

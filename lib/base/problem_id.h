@@ -144,6 +144,7 @@ inline constexpr std::string_view kProblemIds[] = {
     "schedule-meeting",
     "schedule-deadlock",
     "dataset-not-found",
+    "features-damaged",
     "bad-table",
     "unavailable",
     "bad-row",

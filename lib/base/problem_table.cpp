@@ -73,7 +73,9 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "`checkpoint.checkpoint_dir` cannot be created or written.",
      "Choose an existing folder that you can write to. Exit 13 while a checkpoint is being saved."},
     {"disk-space", ExitCode::kEnvironment,
-     "The disk of `checkpoint.checkpoint_dir` has less room than one checkpoint of the plan takes. `plan` only warns.",
+     "The disk of `checkpoint.checkpoint_dir` has less room than one checkpoint of the plan takes; `plan` only warns. "
+     "Or "
+     "that of `dataset.cache_dir` has less than the outputs of the tower take (`dataset.cache_features: true`).",
      "Free some, or name another folder; `checkpoint.save_consolidated: false` and fewer copies take less."},
     {"yaml-syntax", ExitCode::kBadInput,
      "The recipe is not valid YAML: an unclosed bracket, a tab as indentation, several documents, an alias without its "
@@ -413,6 +415,10 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "A data set that the recipe names is neither a folder nor in the Hugging Face cache, or its folder has no data "
      "files, or lacks files that its card names.",
      "The places searched are listed. Nothing is downloaded: use `hf download --repo-type dataset NAME`."},
+    {"features-damaged", ExitCode::kEnvironment,
+     "A file of a tower's outputs (`dataset.cache_features`) has changed since it was written: its rows have another "
+     "checksum; or outputs that were just written are not there. A file that was cut is computed again.",
+     "Remove the file that the message names: the next run computes its pictures again."},
     {"bad-table", ExitCode::kBadInput,
      "A Parquet or Arrow file, or a `.gz` or `.zst` text, is damaged: truncated, a wrong magic number, offsets out of "
      "range. Or it asks for too much: more memory, rows, columns or text than [SECURITY.md](../SECURITY.md#limits) "

@@ -75,6 +75,15 @@ struct EnumNames<SampleTruncation> {
                                        EnumName<E>{"longest_first", E::kCut}, EnumName<E>{"only_first", E::kCut}};
 };
 
+/// Whether the outputs of a frozen vision tower are computed once and kept.
+enum class CacheFeatures { kAuto, kYes, kNo };
+template <>
+struct EnumNames<CacheFeatures> {
+  using E = CacheFeatures;
+  static constexpr std::array names = {EnumName<E>{"auto", E::kAuto}, EnumName<E>{"true", E::kYes},
+                                       EnumName<E>{"false", E::kNo}};
+};
+
 struct TextDatasetConfig {
   using IsSection = void;
   static constexpr std::array targets = {std::string_view("text")};
@@ -250,8 +259,20 @@ struct EncodedFields {
 /// Fields common to all data sets of a table's rows that are encoded.
 struct RowFields : SplitField, EncodedFields {};
 
+/// Whether pictures go through a frozen tower once.
+struct FeatureFields {
+  Field<CacheFeatures> cache_features{
+      "cache_features", CacheFeatures::kAuto,
+      "With pictures: compute the outputs of a frozen vision tower once, keep them in cache_dir, and train without the "
+      "tower; the projector's where it is frozen too. auto: where pictures are read more than once. What one data "
+      "section says holds for all."};
+};
+
 /// Fields common to rows for models that take pictures.
-struct PictureFields {
+struct PictureFields : FeatureFields {
+  Field<std::optional<std::string>> cache_dir{
+      "cache_dir", std::nullopt,
+      "Folder of the tower's outputs (cache_features); null: automodel/tokens in the user's cache folder."};
   Field<std::string> answer_prefix{"answer_prefix", "",
                                    "Text that every answer begins with, behind what the template puts "
                                    "before it; it is learned, too."};
@@ -395,7 +416,7 @@ struct StreamedColumnsDatasetConfig : ColumnMappedDatasetConfig {
                                    }};
 };
 
-struct ChatDatasetConfig : RowDatasetFields {
+struct ChatDatasetConfig : RowDatasetFields, FeatureFields {
   using IsSection = void;
   static constexpr std::array targets = {
       std::string_view("chat"), std::string_view("nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"),

@@ -51,12 +51,7 @@ class BuiltDataset final : public Dataset {
     out.segments.clear();
     out.pictures.clear();
     for (const auto& source : pictures_of(index))
-      out.pictures.push_back(taken(source, [&] {
-        auto picture = read_picture(source, table_.get());
-        if (picture->size != source.size)
-          throw pictures::PictureError("its size has changed since the data set was opened");
-        return picture;
-      }));
+      out.pictures.push_back(out.pixels ? decoded(source) : std::make_shared<pictures::Picture>(marked(source)));
     out.input_ids.assign(ids.begin(), ids.end());
     out.input_ids.resize(length, padding_.id);
     out.labels.assign(length, kIgnoredLabel);
@@ -76,9 +71,9 @@ class BuiltDataset final : public Dataset {
     for (std::size_t t = 0; t < labels.size(); ++t) out[t] = labels[t] >= kIgnoredLabel ? 1 : 0;
   }
 
-  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
-    std::vector<pictures::Size> out;
-    for (const auto& source : pictures_of(index)) out.push_back(source.size);
+  std::vector<pictures::PictureMark> pictures(std::int64_t index) const override {
+    std::vector<pictures::PictureMark> out;
+    for (const auto& source : pictures_of(index)) out.push_back(source.mark);
     return out;
   }
 
@@ -91,6 +86,15 @@ class BuiltDataset final : public Dataset {
   std::span<const PictureSource> pictures_of(std::int64_t index) const {
     if (pictures_.empty()) return {};
     return pictures_[static_cast<std::size_t>(index)];
+  }
+  static pictures::Picture marked(const PictureSource& source) { return {source.mark, {}}; }
+  pictures::PicturePtr decoded(const PictureSource& source) const {
+    return taken(source, [&] {
+      auto picture = read_picture(source, table_.get());
+      if (picture->size != source.mark.size)
+        throw pictures::PictureError("its size has changed since the data set was opened");
+      return picture;
+    });
   }
   /// What `take` gives of a picture that may be gone or another since the rows were built.
   template <class Take>

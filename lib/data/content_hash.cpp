@@ -33,8 +33,12 @@ void ContentHash::add(std::string_view part) {
   take(part.size() + 1);
 }
 
+std::array<std::uint64_t, 2> ContentHash::value() const {
+  return {mix(state_[0] ^ state_[1], kFactors[0]), mix(state_[1], kFactors[1])};
+}
+
 std::string ContentHash::hex() const {
-  return fmt::format("{:016x}{:016x}", mix(state_[0] ^ state_[1], kFactors[0]), mix(state_[1], kFactors[1]));
+  return fmt::format("{:016x}{:016x}", value()[0], value()[1]);
 }
 
 }  // namespace automodel::data

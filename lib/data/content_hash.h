@@ -13,7 +13,8 @@ namespace automodel::data {
 class ContentHash {
  public:
   void add(std::string_view part);
-  /// 32 hexadecimal digits.
+  std::array<std::uint64_t, 2> value() const;
+  /// The same as 32 hexadecimal digits.
   std::string hex() const;
 
  private:

@@ -22,6 +22,7 @@ struct Sample {
   std::vector<std::int32_t> segments = {};
   std::vector<std::int32_t> positions = {};         ///< empty: 0, 1, 2, ...
   std::vector<pictures::PicturePtr> pictures = {};  ///< in the order of their placeholder tokens
+  bool pixels = true;  ///< set before it is filled: false leaves pictures without pixels, which are then not decoded
 };
 
 /// How a dataset's rows are padded within a batch.
@@ -64,8 +65,8 @@ class Dataset {
   virtual Padding padding() const = 0;
   /// Which positions of a sample are not padding: 1 or 0 per token.
   virtual void attention_mask(std::int64_t index, std::vector<std::int32_t>& out) const;
-  /// Sizes of the pictures of sample `index`, without reading their files.
-  virtual std::vector<pictures::Size> picture_sizes(std::int64_t /*index*/) const { return {}; }
+  /// The pictures of sample `index`, without reading their files.
+  virtual std::vector<pictures::PictureMark> pictures(std::int64_t /*index*/) const { return {}; }
   /// The `number`-th of them, for display. Throws Error if its file can no longer be read.
   virtual StoredPicture stored_picture(std::int64_t /*index*/, std::size_t /*number*/) const { return {}; }
   /// The data sets that a mixture draws from; of any other, the set itself.

@@ -59,7 +59,7 @@ std::vector<Batch> Loader::load(std::int64_t epoch, std::int64_t step_in_epoch) 
   std::vector<Batch> out;
   for (std::int64_t run = 0; run < sampler_->runs_of(step_in_epoch); ++run) {
     auto indices = sampler_->rows(epoch, step_in_epoch, run, dp_rank_);
-    std::vector<Sample> rows(indices.size());
+    std::vector<Sample> rows(indices.size(), Sample{.pixels = pixels_});
     for (std::size_t i = 0; i < indices.size(); ++i)
       if (indices[i] != kNoSample) dataset_->read(indices[i], rows[i]);
     out.push_back(make_batch(rows, std::move(indices), batch_));

@@ -40,6 +40,8 @@ class Loader {
   std::vector<Batch> load(std::int64_t epoch, std::int64_t step_in_epoch) const;
   const Sampler& sampler() const { return *sampler_; }
   const Dataset& dataset() const { return *dataset_; }
+  /// From now on pictures have no pixels (Sample::pixels).
+  void leave_out_pixels() { pixels_ = false; }
 
  private:
   Loader() = default;
@@ -48,6 +50,7 @@ class Loader {
   std::unique_ptr<const Sampler> sampler_;
   BatchOptions batch_;
   std::int64_t dp_rank_ = 0;
+  bool pixels_ = true;
 };
 
 }  // namespace automodel::data

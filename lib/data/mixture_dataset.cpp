@@ -53,9 +53,9 @@ class Mixture final : public Dataset {
     const auto [rows, row] = source(index);
     rows->attention_mask(row, out);
   }
-  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
+  std::vector<pictures::PictureMark> pictures(std::int64_t index) const override {
     const auto [rows, row] = source(index);
-    return rows->picture_sizes(row);
+    return rows->pictures(row);
   }
   StoredPicture stored_picture(std::int64_t index, std::size_t number) const override {
     const auto [rows, row] = source(index);

@@ -88,17 +88,17 @@ class PackedDataset final : public Dataset {
   std::int64_t length(std::int64_t /*index*/) const override { return length_; }
   Padding padding() const override { return {rows_->padding().id, rows_->padding().multiple, length_}; }
   std::string summary() const override { return summary_; }
-  std::vector<pictures::Size> picture_sizes(std::int64_t index) const override {
-    std::vector<pictures::Size> out;
+  std::vector<pictures::PictureMark> pictures(std::int64_t index) const override {
+    std::vector<pictures::PictureMark> out;
     for (const auto row : rows_of(index)) {
-      const auto sizes = rows_->picture_sizes(row);
-      out.insert(out.end(), sizes.begin(), sizes.end());
+      const auto own = rows_->pictures(row);
+      out.insert(out.end(), own.begin(), own.end());
     }
     return out;
   }
   StoredPicture stored_picture(std::int64_t index, std::size_t number) const override {
     for (const auto row : rows_of(index)) {
-      const auto count = rows_->picture_sizes(row).size();
+      const auto count = rows_->pictures(row).size();
       if (number < count) return rows_->stored_picture(row, number);
       number -= count;
     }
@@ -106,9 +106,9 @@ class PackedDataset final : public Dataset {
   }
 
   void read(std::int64_t index, Sample& out) const override {
-    out = {};
+    out = {.pixels = out.pixels};
     std::int32_t segment = 0;
-    Sample row;
+    Sample row{.pixels = out.pixels};
     for (const auto each : rows_of(index)) {
       rows_->read(each, row);
       append(row, segment, out);

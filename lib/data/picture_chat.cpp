@@ -51,8 +51,8 @@ std::vector<PictureSource> sources_of(const ordered_json& messages, const RowPic
       if (part["type"] != "image") continue;
       try {
         auto source = row.find(part["image"]);
-        if (!source.drawn) source.size = read_picture(source, row.table())->size;
-        pixels.add(source.size);
+        mark_picture(source, row.table());
+        pixels.add(source.mark.size);
         out.push_back(std::move(source));
       } catch (const pictures::PictureError& error) {
         throw RowRefused(
@@ -198,7 +198,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
   auto text = ids_of(messages, tools);
   if (!prefix_.empty()) text = marks_->prefixed(text, prefix_);
   std::vector<pictures::Size> sizes;
-  for (const auto& picture : out.pictures) sizes.push_back(picture.size);
+  for (const auto& picture : out.pictures) sizes.push_back(picture.mark.size);
   auto ids = text_->with_pictures(text, sizes, lengths.limit.value_or(kMostPictureTokens));
   if (lengths.limit && std::ssize(ids) > *lengths.limit) {
     const auto end = ids.begin() + *lengths.limit;

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/utf8.h"
+#include "data/content_hash.h"
 #include "pictures/decode.h"
 
 namespace automodel::data {
@@ -28,12 +29,21 @@ std::string file_of(const ordered_json& cell) {
   return path.is_string() ? path.get<std::string>() : std::string();
 }
 
+/// Of what a picture is drawn from, which is known without drawing it.
+pictures::PictureContent drawn_content(const PictureSource& source) {
+  ContentHash hash;
+  hash.add(fmt::format("drawn {} {} {} {} x {}", *source.drawn, source.row, source.cell, source.mark.size.width,
+                       source.mark.size.height));
+  return hash.value();
+}
+
 pictures::PicturePtr draw(const PictureSource& source) {
   const RandomStream stream(*source.drawn, fmt::format("picture {} of row {}", source.cell, source.row));
   auto out = std::make_shared<pictures::Picture>();
-  out->size = source.size;
-  out->rgb.resize(std::size_t{3} * static_cast<std::size_t>(source.size.width) *
-                  static_cast<std::size_t>(source.size.height));
+  out->size = source.mark.size;
+  out->content = drawn_content(source);
+  out->rgb.resize(std::size_t{3} * static_cast<std::size_t>(out->size.width) *
+                  static_cast<std::size_t>(out->size.height));
   constexpr std::size_t kBytes = sizeof(std::uint64_t);
   for (std::size_t at = 0; at < out->rgb.size(); at += kBytes) {
     const auto bits = stream.bits64(at / kBytes);
@@ -52,6 +62,23 @@ std::string stored_bytes(const PictureSource& source, const rows::Rows* table) {
 
 pictures::PicturePtr read_picture(const PictureSource& source, const rows::Rows* table) {
   return source.drawn ? draw(source) : pictures::decode(stored_bytes(source, table), source.upright);
+}
+
+void mark_picture(PictureSource& source, const rows::Rows* table) {
+  if (source.drawn) {
+    source.mark.content = drawn_content(source);
+    return;
+  }
+  const auto picture = read_picture(source, table);
+  source.mark = {picture->size, content_of(*picture)};
+}
+
+pictures::PictureContent content_of(const pictures::Picture& picture) {
+  if (picture.content != pictures::PictureContent{}) return picture.content;
+  ContentHash hash;
+  hash.add(fmt::format("{} x {}", picture.size.width, picture.size.height));
+  hash.add(std::string_view(reinterpret_cast<const char*>(picture.rgb.data()), picture.rgb.size()));
+  return hash.value();
 }
 
 PictureSource RowPictures::find(const ordered_json& cell) const {

@@ -107,23 +107,45 @@ class MachineCosts : public plan::Costs {
   Diagnostics problems_ = {};
 };
 
+/// `other`: the plan with the other choice.
+FeatureCosts feature_costs(const plan::TrainingPlan& plan, const plan::TrainingPlan& other,
+                           const config::Recipe& recipe, const Hardware& hardware) {
+  const auto& features = *plan.features;
+  const double size = size_of(plan.types.compute);
+  const auto estimate = make_estimate(other, recipe, hardware);
+  FeatureCosts out{.once = cached_tower_seconds(features.cached ? plan : other, hardware),
+                   .file = features.bytes(static_cast<double>(plan::planned_picture_tokens(plan)), size),
+                   .step = estimate.time.step,
+                   .peak = estimate.memory.peak()};
+  if (!features.facts) return out;
+  out.pictures = static_cast<double>(features.facts->pictures);
+  out.bytes = features.bytes(static_cast<double>(features.facts->tokens), size);
+  if (out.pictures > 0) out.file = out.bytes / out.pictures;
+  return out;
+}
+
 }  // namespace
 
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
   MachineCosts costs(request);
-  auto made = plan::make_plan(loaded,
-                              {.world_size = request.world_size,
-                               .training = request.training,
-                               .cuda_available = request.cuda_available,
-                               .longest_row = request.longest_row,
-                               .longest_validation_row = request.longest_validation_row},
-                              costs);
+  plan::PlanRequest wanted{.world_size = request.world_size,
+                           .training = request.training,
+                           .cuda_available = request.cuda_available,
+                           .longest_row = request.longest_row,
+                           .longest_validation_row = request.longest_validation_row,
+                           .features = request.features};
+  auto made = plan::make_plan(loaded, wanted, costs);
   PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings)};
   if (!made.plan) return out;
   auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});
   if (plan.pipeline && plan.model) {
     plan.estimate = make_estimate(plan, loaded.recipe, costs.machine(plan, loaded.recipe));
     plan.estimate->float32_ratio = float32_ratio(plan, loaded.recipe, request, *plan.estimate);
+  }
+  if (plan.features && plan.estimate) {
+    wanted.features.cached = !plan.features->cached;
+    if (auto other = plan::make_plan(loaded, wanted, costs); other.plan)
+      plan.feature_costs = feature_costs(plan, *other.plan, loaded.recipe, costs.machine(plan, loaded.recipe));
   }
   if (request.calibration != nullptr) apply_past_runs(*request.calibration, plan);
   return out;

@@ -8,8 +8,19 @@
 
 namespace automodel::estimate {
 
+/// What caching the outputs of a frozen tower costs, and what it saves.
+struct FeatureCosts {
+  double once = 0;      ///< seconds of computing a picture, on one rank
+  double file = 0;      ///< bytes of a picture in the cache
+  double step = 0;      ///< seconds, the other way: without the cache if the plan has one, with it otherwise
+  double peak = 0;      ///< bytes of the heaviest rank, the other way
+  double pictures = 0;  ///< in the cache; 0: not known
+  double bytes = 0;     ///< of the cache; 0: not known
+};
+
 struct EstimatedPlan : plan::TrainingPlan {
-  std::optional<Estimate> estimate = {};  ///< present if there is a pipeline
+  std::optional<Estimate> estimate = {};           ///< present if there is a pipeline
+  std::optional<FeatureCosts> feature_costs = {};  ///< present if `features` and `estimate` are
 };
 
 struct PlanRequest {
@@ -17,6 +28,7 @@ struct PlanRequest {
   bool training = false;               ///< reject what can be planned but not trained
   bool cuda_available = false;
   std::optional<std::int64_t> longest_row = {}, longest_validation_row = {};  ///< as in plan::PlanRequest
+  plan::FeatureRequest features = {};                                         ///< as there
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; empty: not determined

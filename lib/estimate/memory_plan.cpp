@@ -64,7 +64,10 @@ class RankWalk {
     const auto at = [&](Phase phase) -> MemoryShares& { return out.phases[static_cast<std::size_t>(phase)]; };
     const Moment first = busiest(false), steady = busiest(true);
     out.most_activations = most_activations_;
-    for (auto& shares : out.phases) shares = standing();
+    for (auto& shares : out.phases) {
+      shares = standing();
+      (plan_.cuda ? shares.host : shares.framework) += cached_tower();
+    }
     if (plan_.teacher) {
       const double held = teacher_weights();
       for (auto& shares : out.phases) shares.weights += held;
@@ -129,6 +132,14 @@ class RankWalk {
            size_of(plan_.types.compute);
   }
   double masters() const { return trained_masters() + frozen_shards(); }
+  /// Weights of a tower whose outputs are cached: each rank keeps a part of them in host memory, for saved models.
+  double cached_tower() const {
+    if (plan_.adapters || !request_.saves) return 0;
+    double elements = 0;
+    for (const auto& each : plan_.model->layout.tower_parameters)
+      if (each.cached) elements += static_cast<double>(each.shape.elements());
+    return elements * size_of(plan_.types.compute) / plan_.mesh.world_size();
+  }
   double matrices_shard() const { return shard_of(total_.dense_matrices, total_.expert_matrices); }
   double moments() const {
     const double matrices = sharding_.optimizer ? matrices_shard() : total_.dense_matrices + total_.expert_matrices;

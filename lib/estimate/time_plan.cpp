@@ -47,11 +47,19 @@ class Timing {
     }
     StageTime first, last;
     add_embedding(first);
-    for (const auto& tower : plan::towers_of(*plan_.model)) add_tower(tower, first);
+    for (const auto& tower : plan::towers_of(*plan_.model))
+      if (!tower.cached) add_tower(tower, first);
     add_head(last);
     out.first = sum(first);
     out.last = sum(last);
     return out;
+  }
+
+  double cached_towers() const {
+    StageTime out;
+    for (const auto& tower : plan::towers_of(*plan_.model))
+      if (tower.cached) add_tower(tower, out);
+    return out.forward / plan_.batch.microbatch;
   }
 
   /// The stages' times, which schedule_costs() needs.
@@ -545,6 +553,10 @@ class Timing {
 };
 
 }  // namespace
+
+double cached_tower_seconds(const plan::TrainingPlan& plan, const Hardware& hardware) {
+  return Timing(plan, hardware).cached_towers();
+}
 
 plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware) {
   return Timing(plan, hardware).costs();

@@ -65,6 +65,9 @@ TimePlan plan_time(const plan::TrainingPlan& plan, const Hardware& hardware);
 /// not matter.
 schedule::Costs schedule_costs(const plan::TrainingPlan& plan, const Hardware& hardware);
 
+/// Forward seconds of one picture through the towers of the plan whose outputs are cached.
+double cached_tower_seconds(const plan::TrainingPlan& plan, const Hardware& hardware);
+
 /// Forward plus backward cost of the layers, the embedding and the head, independent of their placement. Needs the
 /// plan's model and batch.
 plan::SplitCost split_cost(const plan::TrainingPlan& plan, const Hardware& hardware);

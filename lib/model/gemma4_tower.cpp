@@ -40,6 +40,17 @@ class Gemma4Tower : public ProjectedTower {
   Gemma4Tower(const arch::VisionSpec& spec, const Weights& weights)
       : ProjectedTower(weights, arch::kEmbedderModule), spec_(spec) {
     const std::string tower(arch::kTowerModule);
+    if (has_tower()) find_tower(tower);
+    if (has_projector()) projection_ = linear({std::string(arch::kEmbedderModule) + ".embedding_projection"});
+  }
+
+ private:
+  struct Layer {
+    ops::Parameter *before_attention, *after_attention, *before_mlp, *after_mlp, *query_norm, *key_norm;
+    ClippedLinear query, key, value, out, gate, up, down;
+  };
+
+  void find_tower(const std::string& tower) {
     patches_ = named(tower + ".patch_embedder.input_proj.weight");
     positions_ = named(tower + ".patch_embedder.position_embedding_table");
     for (int layer = 0; layer < spec_.layers; ++layer) {
@@ -56,14 +67,7 @@ class Gemma4Tower : public ProjectedTower {
       bias_ = named(tower + ".std_bias");
       scale_ = named(tower + ".std_scale");
     }
-    projection_ = linear({std::string(arch::kEmbedderModule) + ".embedding_projection"});
   }
-
- private:
-  struct Layer {
-    ops::Parameter *before_attention, *after_attention, *before_mlp, *after_mlp, *query_norm, *key_norm;
-    ClippedLinear query, key, value, out, gate, up, down;
-  };
 
   ClippedLinear clipped_linear(const std::string& name) const {
     ClippedLinear out{.linear = linear({name + ".linear"})};

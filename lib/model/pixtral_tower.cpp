@@ -20,16 +20,8 @@ class PixtralTower : public ProjectedTower {
  public:
   PixtralTower(const arch::VisionSpec& spec, const Weights& weights) : ProjectedTower(weights), spec_(spec) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
-    patches_ = named(tower + ".patch_conv.weight");
-    first_norm_ = named(tower + ".ln_pre.weight");
-    for (int layer = 0; layer < spec_.used_layers; ++layer) {
-      const auto prefix = fmt::format("{}.transformer.layers.{}.", tower, layer);
-      const auto attention = prefix + "attention.", mlp = prefix + "feed_forward.";
-      layers_.push_back({named(prefix + "attention_norm.weight"), named(prefix + "ffn_norm.weight"),
-                         linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}),
-                         linear({attention + "o_proj"}), linear({mlp + "gate_proj", mlp + "up_proj"}),
-                         linear({mlp + "down_proj"})});
-    }
+    if (has_tower()) find_tower(tower);
+    if (!has_projector()) return;
     projector_norm_ = named(projector + ".norm.weight");
     merging_ = linear({projector + ".patch_merger.merging_layer"});
     first_ = linear({projector + ".linear_1"});
@@ -42,6 +34,19 @@ class PixtralTower : public ProjectedTower {
     ops::Parameter *before_attention, *before_mlp;
     ops::Linear qkv, out, up, down;  ///< `up`: gate and up
   };
+
+  void find_tower(const std::string& tower) {
+    patches_ = named(tower + ".patch_conv.weight");
+    first_norm_ = named(tower + ".ln_pre.weight");
+    for (int layer = 0; layer < spec_.used_layers; ++layer) {
+      const auto prefix = fmt::format("{}.transformer.layers.{}.", tower, layer);
+      const auto attention = prefix + "attention.", mlp = prefix + "feed_forward.";
+      layers_.push_back({named(prefix + "attention_norm.weight"), named(prefix + "ffn_norm.weight"),
+                         linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}),
+                         linear({attention + "o_proj"}), linear({mlp + "gate_proj", mlp + "up_proj"}),
+                         linear({mlp + "down_proj"})});
+    }
+  }
 
   /// Even frequencies rotate by row, odd ones by column.
   PatchRotation rotation(const PatchPlaces& places, const at::Tensor& like) const {

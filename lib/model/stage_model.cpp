@@ -238,7 +238,9 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
                              sliding_rope_ ? sliding_rope_.get() : rope_.get(),
                              options_.adapters};
   for (const int layer : modules_.layers) layers_.push_back(std::make_unique<Layer>(context, layer));
-  if (spec_.vision && modules_.embeddings) vision_ = make_vision_tower(*spec_.vision, weights_);
+  const auto is_cached = [](const arch::ParameterTemplate& parameter) { return parameter.cached; };
+  if (spec_.vision && modules_.embeddings && !std::ranges::all_of(layout.tower_parameters, is_cached))
+    vision_ = make_vision_tower(*spec_.vision, weights_);
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
@@ -271,10 +273,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
   }
   const auto& precision = options_.execution.precision;
-  if (precision.autocast)
-    for (const auto& weight : weights_.all())
-      if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
-        weight->parameter.matmul_type = scalar_type(*precision.autocast);
+  if (precision.autocast) weights_.set_matmul_type(scalar_type(*precision.autocast));
   if (precision.float8) set_float8(layout);
   set_quantized();
   for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = precision.fused_accumulation;
@@ -329,14 +328,14 @@ at::Tensor StageModel::noisy(const at::Tensor& x, const Microbatch& microbatch) 
 }
 
 StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) const {
-  if (!vision_ || !microbatch.pictures.pixels.defined()) return {};
-  const auto& [pixels, grids, count, before] = microbatch.pictures;
+  if (!modules_.embeddings || !microbatch.pictures.any()) return {};
+  const auto count = microbatch.pictures.placeholders;
   // Placeholders behind the pictures', which only a model writes, are text.
-  const auto here =
-      options_.seams.tensor->tokens(microbatch.ids.eq(spec_.vision->image_token).logical_and(before.lt(count)));
+  const auto here = options_.seams.tensor->tokens(
+      microbatch.ids.eq(spec_.vision->image_token).logical_and(microbatch.pictures.before.lt(count)));
   Placeholders out{.places = here.flatten().nonzero().squeeze(1), .count = count};
   if (out.places.size(0) != count)
-    out.numbers = options_.seams.tensor->tokens(before).flatten().index_select(0, out.places);
+    out.numbers = options_.seams.tensor->tokens(microbatch.pictures.before).flatten().index_select(0, out.places);
   return out;
 }
 
@@ -351,8 +350,8 @@ std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const
   std::vector<at::Tensor> deep;
   if (at.places.defined()) {
     auto values = microbatch.pictures;
-    values.pixels = values.pixels.to(options_.type);
-    auto pictures = vision_->forward(values, in);
+    if (values.pixels.defined()) values.pixels = values.pixels.to(options_.type);
+    const auto pictures = vision_ ? vision_->forward(values, in) : PictureRows::apart(values.features, spec_.hidden);
     AUTOMODEL_CHECK(pictures.rows.size(0) == at.count, "a picture has as many placeholders as the tower gives rows");
     const auto own = [&](const at::Tensor& rows) {
       const auto all = options_.seams.tensor->alike(rows.to(x.scalar_type()));

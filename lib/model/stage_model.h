@@ -171,7 +171,7 @@ class StageModel {
   ExpertSeam no_expert_ = {};
   std::unique_ptr<RopeTable> rope_, sliding_rope_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::unique_ptr<const VisionTower> vision_;  ///< on the first stage
+  std::unique_ptr<const VisionTower> vision_;  ///< on the first stage; null where all of it is cached
   ops::Parameter *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
   /// Of the layers' own inputs: their table, the projection of the embeddings, and its norm.
   ops::Parameter *input_table_ = nullptr, *input_norm_ = nullptr;

@@ -3,11 +3,26 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 
 #include "base/error.h"
 #include "ops/graph.h"
 
 namespace automodel::model {
+
+at::Tensor PictureRows::joined() const {
+  std::vector<at::Tensor> all = {rows};
+  all.insert(all.end(), deep.begin(), deep.end());
+  return all.size() == 1 ? rows : at::cat(all, 1);
+}
+
+PictureRows PictureRows::apart(const at::Tensor& joined, std::int64_t width) {
+  if (joined.size(1) == width) return {joined};
+  PictureRows out{joined.narrow(1, 0, width).contiguous()};
+  for (std::int64_t at = width; at < joined.size(1); at += width)
+    out.deep.push_back(joined.narrow(1, at, width).contiguous());
+  return out;
+}
 
 VisionTower::VisionTower(const Weights& weights)
     : weights_(weights),
@@ -32,6 +47,13 @@ ops::Linear VisionTower::linear(const std::vector<std::string>& names) const {
   return out;
 }
 
+bool VisionTower::has(std::string_view module) const {
+  const auto& all = weights_.all();
+  return std::any_of(all.begin(), all.end(), [&](const auto& weight) {
+    return weight->info.role == arch::Role::kTower && weight->info.fqn.starts_with(module);
+  });
+}
+
 bool VisionTower::trained(std::string_view module) const {
   const auto& all = weights_.all();
   return std::any_of(all.begin(), all.end(), [&](const auto& weight) {
@@ -40,14 +62,19 @@ bool VisionTower::trained(std::string_view module) const {
 }
 
 ProjectedTower::ProjectedTower(const Weights& weights, std::string_view projector)
-    : VisionTower(weights), tower_trained_(trained(arch::kTowerModule)), projector_trained_(trained(projector)) {}
+    : VisionTower(weights),
+      has_tower_(has(arch::kTowerModule)),
+      has_projector_(has(projector)),
+      tower_trained_(trained(arch::kTowerModule)),
+      projector_trained_(trained(projector)) {}
 
 PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Tensor& anchor) const {
   if (tower_trained_) return {project(encode(pictures, anchor), anchor)};
   at::Tensor x;
   {
     const ops::NoGraph guard;
-    x = encode(pictures, anchor);
+    x = has_tower_ ? encode(pictures, anchor) : pictures.features;
+    if (!has_projector_) return {x.flatten(0, -2)};
     if (!projector_trained_) return {project(x, anchor)};
   }
   return {project(x + anchor.to(x.scalar_type()), anchor)};  // which is 0, but has a gradient

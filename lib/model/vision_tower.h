@@ -19,7 +19,10 @@ struct PictureValues {
   /// blocks of merge x merge patches, block by block. Undefined: no picture.
   at::Tensor pixels = {};
   std::vector<arch::PatchGrid> grids = {};  ///< of any size: each picture's
-  std::int64_t placeholders = 0;            ///< of the pictures, in the whole sequences
+  /// Instead of pixels, what the cached part of the tower gave: [rows, width], PictureRows side by side if it is all.
+  at::Tensor features = {};
+  std::int64_t placeholders = 0;  ///< of the pictures, in the whole sequences
+  bool any() const { return pixels.defined() || features.defined(); }
   at::Tensor before = {};  ///< of each token here, the number of placeholders before it: int64 [batch, tokens]
 };
 
@@ -27,6 +30,10 @@ struct PictureValues {
 struct PictureRows {
   at::Tensor rows;                    ///< [placeholders, width of the decoder], in their order
   std::vector<at::Tensor> deep = {};  ///< the same shape, the j-th to be added behind decoder layer j
+
+  /// As PictureValues::features, and back.
+  at::Tensor joined() const;
+  static PictureRows apart(const at::Tensor& joined, std::int64_t width);
 };
 
 class VisionTower {
@@ -38,7 +45,8 @@ class VisionTower {
   /// Units of the weights, innermost last.
   const std::vector<int>& units() const { return units_; }
   /// `anchor` (ops/graph.h) makes the result part of the graph; what is frozen up to the first trained weight is not
-  /// recorded.
+  /// recorded. A tower without its projector's weights gives what the projector takes, one with nothing else takes
+  /// that from PictureValues::features.
   virtual PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
 
  protected:
@@ -53,6 +61,8 @@ class VisionTower {
   Norm norm(const std::string& name) const;
   /// One matmul with the weights of these modules, and their biases.
   ops::Linear linear(const std::vector<std::string>& names) const;
+  /// Whether there are weights of the module: not where a part of the tower is cached.
+  bool has(std::string_view module) const;
   /// Whether a weight of the module is trained.
   bool trained(std::string_view module) const;
 
@@ -69,12 +79,14 @@ class ProjectedTower : public VisionTower {
  protected:
   /// `projector`: the name of its module.
   explicit ProjectedTower(const Weights& weights, std::string_view projector = arch::kProjectorModule);
+  bool has_tower() const { return has_tower_; }
+  bool has_projector() const { return has_projector_; }
   virtual at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
   /// [rows of the decoder, its width] from what encode() returns.
   virtual at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const = 0;
 
  private:
-  bool tower_trained_, projector_trained_;
+  bool has_tower_, has_projector_, tower_trained_, projector_trained_;
 };
 
 /// CLIP and SigLIP, with LLaVA's or Gemma 3's projector.

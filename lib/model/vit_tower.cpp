@@ -28,20 +28,9 @@ class VitTower : public ProjectedTower {
   VitTower(const arch::VisionSpec& spec, const Weights& weights)
       : ProjectedTower(weights), spec_(spec), clip_(spec.kind == arch::TowerKind::kClip) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
-    if (clip_) class_row_ = named(tower + ".embeddings.class_embedding");
-    if (!clip_) patch_bias_ = named(tower + ".embeddings.patch_embedding.bias");
-    patches_ = named(tower + ".embeddings.patch_embedding.weight");
-    positions_ = named(tower + ".embeddings.position_embedding.weight");
-    if (clip_) first_norm_ = norm(tower + ".pre_layrnorm");
-    for (int layer = 0; layer < spec_.used_layers; ++layer) {
-      const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
-      layers_.push_back(
-          {norm(prefix + "layer_norm1"), norm(prefix + "layer_norm2"),
-           linear({prefix + "self_attn.q_proj", prefix + "self_attn.k_proj", prefix + "self_attn.v_proj"}),
-           linear({prefix + "self_attn.out_proj"}), linear({prefix + "mlp.fc1"}), linear({prefix + "mlp.fc2"})});
-    }
+    if (has_tower()) find_tower(tower);
+    if (!has_projector()) return;
     if (spec_.pooled > 0) {
-      last_norm_ = norm(tower + ".post_layernorm");
       pooled_norm_ = named(projector + ".mm_soft_emb_norm.weight");
       matrix_ = named(projector + ".mm_input_projection_weight");
     } else {
@@ -55,9 +44,25 @@ class VitTower : public ProjectedTower {
     Norm before_attention, before_mlp;
     ops::Linear qkv, out, up, down;
   };
+  void find_tower(const std::string& tower) {
+    if (clip_) class_row_ = named(tower + ".embeddings.class_embedding");
+    if (!clip_) patch_bias_ = named(tower + ".embeddings.patch_embedding.bias");
+    patches_ = named(tower + ".embeddings.patch_embedding.weight");
+    positions_ = named(tower + ".embeddings.position_embedding.weight");
+    if (clip_) first_norm_ = norm(tower + ".pre_layrnorm");
+    for (int layer = 0; layer < spec_.used_layers; ++layer) {
+      const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
+      layers_.push_back(
+          {norm(prefix + "layer_norm1"), norm(prefix + "layer_norm2"),
+           linear({prefix + "self_attn.q_proj", prefix + "self_attn.k_proj", prefix + "self_attn.v_proj"}),
+           linear({prefix + "self_attn.out_proj"}), linear({prefix + "mlp.fc1"}), linear({prefix + "mlp.fc2"})});
+    }
+    if (spec_.pooled > 0) last_norm_ = norm(tower + ".post_layernorm");
+  }
   /// [pictures, rows, width]: the row of CLIP's class token first.
   at::Tensor embed(const at::Tensor& pixels, const at::Tensor& anchor) const;
   at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const override;
+  /// `x`: [pictures, rows, width], or the rows of all pictures.
   at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const override;
   /// Attention of a picture's rows to each other.
   at::Tensor attend(const Layer& layer, const at::Tensor& y) const;
@@ -108,7 +113,8 @@ at::Tensor VitTower::encode(const PictureValues& pictures, const at::Tensor& anc
   return spec_.drops_first ? x.narrow(1, 1, spec_.tokens()) : x;
 }
 
-at::Tensor VitTower::project(const at::Tensor& x, const at::Tensor& anchor) const {
+at::Tensor VitTower::project(const at::Tensor& of_tower, const at::Tensor& anchor) const {
+  const auto x = of_tower.view({-1, spec_.pooled > 0 ? spec_.rows() : spec_.tokens(), spec_.hidden});
   if (spec_.pooled == 0)
     return ops::linear(ops::activate(ops::linear(x, first_), ops::Gate::kGelu), second_).flatten(0, 1);
   const std::int64_t side = spec_.pooled, square = spec_.image / spec_.patch / side;

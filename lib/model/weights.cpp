@@ -81,4 +81,16 @@ std::int64_t Weights::elements() const {
   return total;
 }
 
+Weight whole_weight(const arch::Parameter& info) {
+  Weight out{.info = info, .full = {info.shape.begin(), info.shape.end()}};
+  out.parameter.shape = out.full;
+  return out;
+}
+
+void Weights::set_matmul_type(at::ScalarType type) {
+  for (const auto& weight : weights_)
+    if (weight->info.role != arch::Role::kEmbedding && weight->parameter.shape.size() >= 2)
+      weight->parameter.matmul_type = type;
+}
+
 }  // namespace automodel::model

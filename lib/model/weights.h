@@ -33,6 +33,9 @@ struct Weight {
   bool copy = false;  ///< second copy of a tied weight, whose gradient is added to that of the first
 };
 
+/// A parameter that is not divided, without its value.
+Weight whole_weight(const arch::Parameter& info);
+
 /// The weights of a decoder layer, of the embedding, or of norm and head. A tied head is a unit of its own, with the
 /// same layout as the embedding, so that their shards correspond. A layer's adapters are a separate unit, because they
 /// are trained while the weights that they adapt are not.
@@ -70,6 +73,8 @@ class Weights {
   /// The tensor of `fqn`, or null.
   ops::Parameter* parameter(std::string_view fqn) const;
   std::int64_t elements() const;
+  /// Autocast: of all matrices but the embedding.
+  void set_matmul_type(at::ScalarType type);
 
  private:
   std::vector<std::unique_ptr<Weight>> weights_ = {};

@@ -97,7 +97,7 @@ Picture upright(Picture picture, int orientation) {
   const auto width = static_cast<std::size_t>(picture.size.width),
              height = static_cast<std::size_t>(picture.size.height);
   const bool swapped = orientation >= 5;
-  Picture out{picture.size, std::vector<std::uint8_t>(picture.rgb.size())};
+  Picture out{{picture.size}, std::vector<std::uint8_t>(picture.rgb.size())};
   if (swapped) std::swap(out.size.width, out.size.height);
   const std::size_t columns = swapped ? height : width, rows = swapped ? width : height;
   // Where a pixel of the result comes from: Exif says which side of the stored picture is the top, and which the left.

@@ -1,6 +1,7 @@
 // A decoded picture.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,8 +15,17 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
-struct Picture {
+/// A hash of size and pixels, or of what these are drawn from; zeros: not known.
+using PictureContent = std::array<std::uint64_t, 2>;
+
+/// What a picture is known by without its pixels.
+struct PictureMark {
   Size size = {};
+  PictureContent content = {};
+  bool operator==(const PictureMark&) const = default;
+};
+
+struct Picture : PictureMark {
   std::vector<std::uint8_t> rgb = {};  ///< rows from the top, three bytes a pixel
 };
 

@@ -348,6 +348,14 @@ Value teacher_of(const TrainingPlan& plan) {
   return out;
 }
 
+Value features_of(const TrainingPlan& plan) {
+  if (!plan.features) return {};
+  Value out;
+  out.set("cached", plan.features->cached);
+  out.set("whole", plan.features->whole);
+  return out;
+}
+
 constexpr std::array kWork = {
     Fact<TrainingPlan>{"strategy", kNothing, "",
                        [](const TrainingPlan& plan) -> Value { return mesh::name_of(plan.mesh.strategy()); }},
@@ -359,6 +367,7 @@ constexpr std::array kWork = {
     Fact<TrainingPlan>{"teacher", kNumbers | kTime | kMemory, "", teacher_of},
     Fact<TrainingPlan>{"frozen", kNumbers | kTime | kMemory, "",
                        [](const TrainingPlan& plan) { return plan.frozen ? value_of(plan.frozen->names) : Value(); }},
+    Fact<TrainingPlan>{"features", kTime | kMemory, "", features_of},
     Fact<TrainingPlan>{"update", kNumbers | kTime | kMemory, "",
                        [](const TrainingPlan& plan) { return update_of(plan.optimizer); }},
     Fact<TrainingPlan>{"actions", kTime | kMemory, "", actions_of},

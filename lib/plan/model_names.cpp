@@ -35,8 +35,12 @@ std::vector<arch::Tower> towers_of(const ModelChoice& model) {
   if (model.spec.nested_in.empty()) return {};
   auto out = arch::towers_of(model.config_text, model.spec.hidden);
   std::erase_if(out, [](const arch::Tower& tower) { return tower.fqn.empty(); });
-  for (auto& tower : out)
+  for (auto& tower : out) {
     if (model.spec.vision && !tower.parameters) set_sizes(tower, model);
+    tower.cached = std::ranges::any_of(model.layout.tower_parameters, [&](const arch::ParameterTemplate& parameter) {
+      return parameter.cached && parameter.name.starts_with(tower.fqn + ".");
+    });
+  }
   // Pictures of any size are counted with the most pixels that the processor leaves them, but at most 1,280 tokens of
   // the decoder: the default of Qwen2-VL's processor. Qwen3-VL's allows 16,384 and Pixtral's 3,025, which few pictures
   // have.

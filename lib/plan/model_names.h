@@ -26,7 +26,8 @@ struct ModelNames {
 /// Names of a model. Its towers are the encoders, in the order of NeMo AutoModel's lists.
 ModelNames names_of(const ModelChoice& model);
 
-/// The towers of a multimodal model with known names, and those of one stage. Empty for a language model.
+/// The towers of a multimodal model with known names, and those that one stage has: none whose outputs are cached.
+/// Empty for a language model.
 std::vector<arch::Tower> towers_of(const ModelChoice& model);
 std::vector<arch::Tower> towers_of(const ModelChoice& model, const StagePart& part);
 

@@ -445,7 +445,7 @@ class PipelinePlanning {
     stages_ = *per_rank * ranks_;
     if (model_ == nullptr) return true;
     tree_ = arch::ModuleTree(model_->layout);
-    for (const auto& tower : towers_of(*model_)) tree_.add(tower.fqn, tower.parameters.value_or(0));
+    for (const auto& tower : towers_of(*model_)) tree_.add(tower.fqn, tower.cached ? 0 : tower.parameters.value_or(0));
     const auto names = names_of(*model_);
     Diagnostics problems;
     const auto& layers = settings_.layers_per_stage();
@@ -561,6 +561,8 @@ class PipelinePlanning {
       StagePlan stage{.stage = s,
                       .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
                       .part = parts[static_cast<std::size_t>(s)]};
+      for (const auto& tower : towers_of(*model_))
+        if (tower.cached) std::erase(stage.part.fqns, tower.fqn);
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
         stage.flops +=

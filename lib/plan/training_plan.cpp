@@ -435,6 +435,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     if (model) plan.frozen = choose_frozen(loaded, *model, report);
     plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
     plan.model = std::move(model);
+    choose_features(loaded, request.features, plan, report);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,
                                   plan.pipelined ? 2 : plan.batch.runs);  // pipelines run several microbatches
     if (auto& float8 = plan.execution.precision.float8)

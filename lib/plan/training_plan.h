@@ -15,6 +15,7 @@
 #include "plan/adapter_choice.h"
 #include "plan/context_choice.h"
 #include "plan/execution_choice.h"
+#include "plan/feature_choice.h"
 #include "plan/frozen_part.h"
 #include "plan/model_choice.h"
 #include "plan/model_split.h"
@@ -107,6 +108,7 @@ struct TrainingPlan {
   std::optional<ModelChoice> model = {};             ///< empty if the model's sizes are unknown
   std::optional<AdapterPlan> adapters = {};          ///< empty if the model's own weights are trained
   std::optional<FrozenPart> frozen = {};             ///< empty if no weights are frozen
+  std::optional<FeaturePlan> features = {};          ///< empty if no vision tower is frozen
   std::optional<PipelinePlan> pipeline = {};         ///< empty only if `model` is
   std::shared_ptr<const TrainingPlan> teacher = {};  ///< of the model that this one learns from, all frozen; or null
   arch::TensorPlan tensor = {};                      ///< styles of modules; empty without tensor parallelism
@@ -129,6 +131,7 @@ struct PlanRequest {
   bool cuda_available = false;
   std::optional<std::int64_t> longest_row = {};  ///< tokens; used if the recipe does not specify them
   std::optional<std::int64_t> longest_validation_row = {};
+  FeatureRequest features = {};
 };
 
 struct PlanResult {

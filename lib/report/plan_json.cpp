@@ -188,6 +188,28 @@ void write_frozen(JsonWriter& json, const plan::TrainingPlan& plan) {
   json.end_object();
 }
 
+void write_features(JsonWriter& json, const estimate::EstimatedPlan& plan) {
+  if (!plan.features) return json.value(nullptr);
+  json.begin_object();
+  json.member("cached", plan.features->cached);
+  json.member("whole", plan.features->whole);
+  json.member("why", plan.features->why);
+  if (const auto& costs = plan.feature_costs) {
+    json.member("picture_seconds", costs->once);
+    json.member("picture_bytes", costs->file);
+    if (costs->pictures > 0) {
+      json.member("pictures", static_cast<std::int64_t>(costs->pictures));
+      json.member("bytes", static_cast<std::int64_t>(costs->bytes));
+    }
+    json.key("otherwise");
+    json.begin_object();
+    json.member("step_seconds", costs->step);
+    json.member("memory_bytes", static_cast<std::int64_t>(costs->peak));
+    json.end_object();
+  }
+  json.end_object();
+}
+
 void write_from(JsonWriter& json, const std::string& from) {
   if (from.empty()) return;
   json.key("from");
@@ -238,6 +260,8 @@ std::string to_json(const estimate::EstimatedPlan& plan, ActionFormat actions, c
   write_adapters(json, plan);
   json.key("frozen");
   write_frozen(json, plan);
+  json.key("features");
+  write_features(json, plan);
   json.key("teacher");
   write_teacher(json, plan);
   json.key("pipeline");

@@ -161,6 +161,24 @@ std::string frozen_text(const plan::TrainingPlan& plan) {
                      format_count(all));
 }
 
+/// Whether a frozen tower runs once or in every step, and what the other way would cost.
+std::string features_text(const estimate::EstimatedPlan& plan) {
+  if (!plan.features) return "";
+  const auto& features = *plan.features;
+  auto out = fmt::format("features  outputs of the frozen tower{} are computed {}: {}\n",
+                         features.whole ? "" : ", which a projector is trained on,",
+                         features.cached ? "once and cached" : "in every step", features.why);
+  if (!plan.feature_costs) return out;
+  const auto& costs = *plan.feature_costs;
+  const bool known = costs.pictures > 0;
+  constexpr double kSome = 1000;
+  const double pictures = known ? costs.pictures : kSome, bytes = known ? costs.bytes : kSome * costs.file;
+  out += fmt::format("          {}{:.0f} pictures take {} on disk, and {} to compute once\n", known ? "" : "every ",
+                     pictures, format_bytes(bytes), format_seconds(pictures * costs.once / plan.mesh.world_size()));
+  return out + fmt::format("          {} the cache: {} per step, {} of memory\n", features.cached ? "without" : "with",
+                           format_seconds(costs.step), format_bytes(costs.peak));
+}
+
 std::string teacher_text(const plan::TrainingPlan& plan) {
   if (!plan.teacher) return "";
   const auto& teacher = *plan.teacher->model;
@@ -282,7 +300,7 @@ std::string to_text(const estimate::EstimatedPlan& plan, ActionFormat actions, e
   const bool full = detail == estimate::Detail::kFull;
   std::string out = fmt::format("plan of {}: {}\n", plan.recipe_path, verdict(plan)) + mesh_text(plan) +
                     sharing_text(plan) + model_text(plan) + teacher_text(plan) + adapters_text(plan) +
-                    frozen_text(plan) + batch_text(plan);
+                    frozen_text(plan) + features_text(plan) + batch_text(plan);
   if (plan.pipeline) {
     if (!plan.pipeline->stages.empty() && (full || plan.pipelined)) out += stages_text(plan, full);
     if (plan.pipelined) {

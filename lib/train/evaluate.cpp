@@ -30,7 +30,7 @@ std::optional<Evaluation> evaluate(Runtime& runtime, const data::Loader& loader,
     for (const auto& batch : loader.load(0, step)) {
       if (stops()) return std::nullopt;
       auto microbatches = make_microbatches(batch, runtime.plan().batch.microbatch, world.device(), place.context(),
-                                            tokens ? &*tokens : nullptr, runtime.embeds());
+                                            tokens ? &*tokens : nullptr, runtime.picture_input());
       runtime.set_lengths({batch.length});
       parts.ask(microbatches);
       runtime.teach(microbatches);

@@ -93,10 +93,11 @@ model::Microbatch Generator::microbatch(const std::vector<std::int32_t>& text, s
   const bool padding_is_picture = picture_tokens_ && picture_tokens_->placeholder == 0;
   const auto batch = data::make_batch(std::span(&sample, 1), {0},
                                       {.pad_id = padding_is_picture ? 1 : 0, .shortest = skipped + filled});
-  auto out =
-      std::move(make_microbatches(batch, 1, runtime_.world().device(), {},
-                                  picture_tokens_ ? &*picture_tokens_ : nullptr, runtime_.embeds() && skipped == 0)
-                    .front());
+  auto input = runtime_.picture_input();
+  input.wanted = input.wanted && skipped == 0;
+  auto out = std::move(
+      make_microbatches(batch, 1, runtime_.world().device(), {}, picture_tokens_ ? &*picture_tokens_ : nullptr, input)
+          .front());
   out.length = filled;
   if (skipped == 0) return out;
   out.pictures = {};

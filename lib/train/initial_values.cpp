@@ -139,10 +139,7 @@ parallel::WeightSource magnitudes_over(const plan::TrainingPlan& plan, parallel:
   return [weights, type = scalar_type(plan.types.compute), base = std::move(base), rest = std::move(rest)](
              const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
     if (!arch::is_magnitudes(weight.info)) return rest(weight, first, out);
-    model::Weight whole;
-    whole.info = weights->at(weight.info.adapts);
-    whole.full.assign(whole.info.shape.begin(), whole.info.shape.end());
-    whole.parameter.shape = whole.full;
+    const auto whole = model::whole_weight(weights->at(weight.info.adapts));
     const auto columns = whole.full[1];
     const auto lengths = [&](std::int64_t row, std::int64_t rows) {
       const bool transposed = whole.info.transposed;  // then any row needs the whole matrix

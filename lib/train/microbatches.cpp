@@ -1,6 +1,7 @@
 #include "train/microbatches.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -30,23 +31,19 @@ struct Rows {
   std::int64_t count;
 };
 
-/// The pictures of the rows; without `pixels` their grids and the number of their placeholders only.
-model::PictureValues values_of(const Rows& rows, const pictures::PictureTokens& tokens, at::Device device,
-                               bool pixels) {
-  AUTOMODEL_CHECK(tokens.processor.has_value(), "a batch with pictures needs their processor");
-  const auto& patches = tokens.processor->patches;
-  model::PictureValues out;
-  std::vector<at::Tensor> all;
+/// The pictures of the rows.
+std::vector<pictures::PicturePtr> pictures_of(const Rows& rows) {
+  std::vector<pictures::PicturePtr> out;
   for (auto row = rows.first; row < rows.first + rows.count; ++row)
-    for (const auto& picture : rows.batch.pictures[static_cast<std::size_t>(row)]) {
-      out.placeholders += tokens.placeholders(picture->size);
-      if (pixels) all.push_back(pixel_values(*picture, *tokens.processor));
-      if (!patches) continue;
-      const auto size = tokens.processor->resized(picture->size);
-      out.grids.push_back({size.height / patches->patch, size.width / patches->patch});
-    }
-  if (!all.empty()) out.pixels = (patches ? at::cat(all) : at::stack(all)).to(device);
+    std::ranges::copy(rows.batch.pictures[static_cast<std::size_t>(row)], std::back_inserter(out));
   return out;
+}
+
+/// A picture's rows in the store, [rows * values].
+at::Tensor stored_rows(const data::FeatureStore& store, const pictures::Picture& picture, at::ScalarType type) {
+  const auto bytes = store.read(picture.content);
+  const auto count = static_cast<std::int64_t>(bytes.size() / c10::elementSize(type));
+  return at::from_blob(const_cast<char*>(bytes.data()), {count}, at::TensorOptions().dtype(type));
 }
 
 /// M-RoPE: text goes on by one on all axes; a picture's tokens have the time of its first, and their row and column
@@ -125,9 +122,31 @@ at::Tensor before_each(const Rows& rows, std::int32_t placeholder, at::Device de
 
 }  // namespace
 
+model::PictureValues picture_values(const std::vector<pictures::PicturePtr>& pictures,
+                                    const pictures::Processor& processor, at::Device device,
+                                    const PictureInput& input) {
+  const auto& patches = processor.patches;
+  model::PictureValues out;
+  std::vector<at::Tensor> all;
+  for (const auto& picture : pictures) {
+    if (input.wanted)
+      all.push_back(input.features != nullptr ? stored_rows(*input.features, *picture, input.type)
+                                              : pixel_values(*picture, processor));
+    if (!patches) continue;
+    const auto size = processor.resized(picture->size);
+    out.grids.push_back({size.height / patches->patch, size.width / patches->patch});
+  }
+  if (all.empty()) return out;
+  if (input.features != nullptr)
+    out.features = at::cat(all).view({-1, input.features->values(c10::elementSize(input.type))}).to(device);
+  else
+    out.pixels = (patches ? at::cat(all) : at::stack(all)).to(device);
+  return out;
+}
+
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place, const pictures::PictureTokens* pictures,
-                                                 bool pixels) {
+                                                 const PictureInput& input) {
   AUTOMODEL_CHECK(batch.rows % rows == 0, "a batch does not divide into microbatches");
   const auto own = [&](const std::vector<std::int64_t>& values) {
     return parallel::own_tokens(tensor_of(values, batch.rows, batch.length, at::kLong, device), place);
@@ -166,8 +185,11 @@ std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int r
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Rows of{batch, static_cast<std::int64_t>(i) * rows, rows};
     auto& microbatch = out[i];
-    microbatch.pictures = values_of(of, *pictures, device, pixels);
-    if (microbatch.pictures.pixels.defined()) {
+    AUTOMODEL_CHECK(pictures->processor.has_value(), "a batch with pictures needs their processor");
+    const auto shown = pictures_of(of);
+    microbatch.pictures = picture_values(shown, *pictures->processor, device, input);
+    for (const auto& picture : shown) microbatch.pictures.placeholders += pictures->placeholders(picture->size);
+    if (microbatch.pictures.any()) {
       const auto before = before_each(of, pictures->placeholder, device);
       microbatch.pictures.before = parallel::own_tokens(before, place);
     }

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "data/batch.h"
+#include "data/feature_store.h"
 #include "model/blocks.h"
 #include "parallel/context/layout.h"
 #include "pictures/processor.h"
@@ -15,12 +16,25 @@
 
 namespace automodel::train {
 
+/// What becomes of a batch's pictures.
+struct PictureInput {
+  bool wanted = true;  ///< false on ranks without the embedding, where only their places are of use
+  /// Instead of their pixels: what a tower gave for them, in this type; null: pixels.
+  const data::FeatureStore* features = nullptr;
+  at::ScalarType type = at::kFloat;
+};
+
+/// The values of pictures, side by side, and their grids.
+model::PictureValues picture_values(const std::vector<pictures::PicturePtr>& pictures,
+                                    const pictures::Processor& processor, at::Device device,
+                                    const PictureInput& input = {});
+
 /// Splits a batch into microbatches of `rows` rows on `device`, with the tokens of context-parallel rank `place`.
-/// `pictures`: how they stand in rows; null for a model without a tower. `pixels`: false on ranks without the tower,
-/// where only their places are of use.
+/// `pictures`: how they stand in rows; null for a model without a tower.
 std::vector<model::Microbatch> make_microbatches(const data::Batch& batch, int rows, at::Device device,
                                                  parallel::ContextPlace place = {},
-                                                 const pictures::PictureTokens* pictures = nullptr, bool pixels = true);
+                                                 const pictures::PictureTokens* pictures = nullptr,
+                                                 const PictureInput& input = {});
 
 /// Sums of what the head finds out about microbatches (model/loss_parts.h); 0 where no head is.
 class PartSums {

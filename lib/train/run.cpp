@@ -38,6 +38,7 @@
 #include "train/closing.h"
 #include "train/early_stopping.h"
 #include "train/evaluate.h"
+#include "train/feature_cache.h"
 #include "train/generate.h"
 #include "train/reports.h"
 #include "train/run_estimate.h"
@@ -138,7 +139,11 @@ class Run {
     runtime_.reset();
     auto copies = prepare_saving(*setup_);
     start_.emplace(find_start(*setup_, copies.get(), from));
-    runtime_ = std::make_unique<Runtime>(setup_->plan, world_, start_->weights);
+    auto features = cache_features(*setup_, start_->weights);
+    if (!features.line.empty()) start_->lines.push_back(std::move(features.line));
+    runtime_ = std::make_unique<Runtime>(
+        setup_->plan, world_, start_->weights,
+        RuntimeOptions{.features = std::move(features.store), .saves = recipe_.checkpoint->enabled()});
     if (hook_) runtime_->pipeline().add_watch([this](const schedule::Slot& slot) { hook_(world_, slot); });
     trainer_ = std::make_unique<Trainer>(*runtime_, start_->rates);
     trainer_->bad_steps() = BadStepRule(recipe_.fault_tolerance());

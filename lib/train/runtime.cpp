@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
@@ -99,6 +100,7 @@ Runtime::Runtime(const plan::TrainingPlan& plan, comm::World& world, const paral
   make_groups();
   make_seams();
   make_stages(source);
+  if (options_.saves && !options_.forward_only && !plan_.adapters) keep_cached(source);
   if (!options_.forward_only) make_optimizer();
   if (plan_.teacher) make_teacher();
 }
@@ -323,8 +325,28 @@ std::vector<LocalStage*> Runtime::stages() {
   return out;
 }
 
-bool Runtime::embeds() const {
-  return std::ranges::any_of(stages_, [](const auto& stage) { return stage->model().modules().embeddings; });
+PictureInput Runtime::picture_input() const {
+  return {.wanted = std::ranges::any_of(stages_, [](const auto& stage) { return stage->model().modules().embeddings; }),
+          .features = options_.features.get(),
+          .type = scalar_type(plan_.types.compute)};
+}
+
+void Runtime::keep_cached(const parallel::WeightSource& source) {
+  std::vector<arch::Parameter> cached;
+  std::int64_t all = 0;
+  for (auto& info : arch::parameters(plan_.model->layout))
+    if (info.cached) all += info.shape.elements(), cached.push_back(std::move(info));
+  const auto begin = all * world_.rank() / world_.size(), end = all * (world_.rank() + 1) / world_.size();
+  std::int64_t at = 0;
+  for (auto& info : cached) {
+    const auto size = info.shape.elements();
+    const auto first = std::clamp(begin, at, at + size) - at, last = std::clamp(end, at, at + size) - at;
+    at += size;
+    if (first == last) continue;
+    auto values = at::empty({last - first}, at::TensorOptions().dtype(scalar_type(plan_.types.compute)));
+    source(model::whole_weight(info), first, values);
+    kept_parts_.push_back({std::move(info), first, std::move(values)});
+  }
 }
 
 void Runtime::set_lengths(std::vector<std::int64_t> lengths) {

@@ -18,6 +18,7 @@
 #include "parallel/tensor/tensor_parallel.h"
 #include "pipeline/pipeline.h"
 #include "plan/training_plan.h"
+#include "train/microbatches.h"
 
 namespace automodel::train {
 
@@ -43,13 +44,24 @@ struct Place {
   parallel::ContextPlace context() const { return {cp_size, cp}; }
 };
 
-/// Options for tests.
+/// Options for tests, except for the last two.
 struct RuntimeOptions {
   /// Offload activations to separate host memory even if the device is the CPU.
   bool offload_on_cpu = false;
   /// Captures microbatches (plan::CapturePlan::captured) on any device. Empty: on GPUs, the CUDA half's is used.
   ops::MakeCapture capture = {};
   bool forward_only = false;  ///< a teacher: there is no optimizer
+  /// What the tower's cached part gave (feature_cache.h), where the plan has one.
+  std::shared_ptr<const data::FeatureStore> features = {};
+  bool saves = true;  ///< keep what saved models need of weights that no stage has
+};
+
+/// Elements of a cached weight that this rank keeps in host memory, in the type of computation: no stage has it, but a
+/// saved model is whole.
+struct KeptPart {
+  arch::Parameter info;
+  std::int64_t first;
+  at::Tensor values;
 };
 
 /// Whether tensor-parallel rank `tp` is the one that counts and saves its part of a weight, among the ranks with the
@@ -76,8 +88,10 @@ class Runtime {
   pipeline::Pipeline& pipeline() { return *pipeline_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   std::vector<LocalStage*> stages();
-  /// Whether one of them is the first stage, which embeds tokens and pictures.
-  bool embeds() const;
+  /// What make_microbatches() is to do with pictures on this rank.
+  PictureInput picture_input() const;
+  /// Each element is on one rank. None beside adapters, which are all that is saved.
+  const std::vector<KeptPart>& kept_parts() const { return kept_parts_; }
   /// Null if no activations are offloaded.
   const ops::ActivationOffload* offload() const { return offload_.get(); }
 
@@ -111,6 +125,7 @@ class Runtime {
   std::unique_ptr<ops::WorkCapture> make_capture() const;
   void make_optimizer();
   void make_teacher();
+  void keep_cached(const parallel::WeightSource& source);
   void add_matrices(optim::Target& target, const parallel::UnitStorage& storage) const;
   void sum_partial_gradients();
   void sum_over(comm::Communicator& group, const std::function<bool(const model::Weight&)>& chosen);
@@ -129,6 +144,7 @@ class Runtime {
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<std::int64_t> lengths_ = {};
+  std::vector<KeptPart> kept_parts_ = {};
   std::unique_ptr<Runtime> teacher_;  ///< null without one
 };
 

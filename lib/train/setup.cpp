@@ -14,6 +14,7 @@
 #include "estimate/estimated_plan.h"
 #include "optim/optimizer.h"
 #include "plan/vision_choice.h"
+#include "train/feature_cache.h"
 #include "train/world_settings.h"
 
 namespace automodel::train {
@@ -26,7 +27,8 @@ struct Lengths {
   std::optional<std::int64_t> training = {}, validation = {};
 };
 
-estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world, const Lengths& lengths) {
+estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::World& world, const Lengths& lengths,
+                                  const std::optional<plan::PictureFacts>& pictures = {}) {
   // The machine may decide how stages are balanced, so all ranks use rank 0's.
   const auto calibration =
       estimate::parse_calibration(world.broadcast_text(world.rank() == 0 ? estimate::calibration_text() : ""));
@@ -38,6 +40,7 @@ estimate::EstimatedPlan make_plan(const config::LoadedRecipe& loaded, comm::Worl
                                              .cuda_available = world.device().is_cuda(),
                                              .longest_row = lengths.training,
                                              .longest_validation_row = lengths.validation,
+                                             .features = {pictures, {}},
                                              .ranks_per_node = world.local_size(),
                                              .calibration = calibration ? &*calibration : nullptr,
                                              .bfloat16 = first,
@@ -144,11 +147,18 @@ Setup::Setup(const config::LoadedRecipe& recipe_text, comm::World& all)
     rates =
         plan::make_lr_schedule(recipe().lr_scheduler(), basics.lr, basics.weight_decay, steps->total_steps(), problems);
   agree(world, loaded, std::move(problems));
+  Lengths lengths;
   if (plan.batch.length == 0) {
-    Lengths lengths{.training = loader->dataset().longest()};
+    lengths.training = loader->dataset().longest();
     for (const auto& [name, set] : validation)
       lengths.validation = std::max(lengths.validation.value_or(0), set->dataset().longest());
-    plan = make_plan(loaded, world, lengths);
+  }
+  std::optional<plan::PictureFacts> pictures;
+  if (plan.features) pictures = picture_facts(*this);
+  if (lengths.training || pictures) plan = make_plan(loaded, world, lengths, pictures);
+  if (plan.features && plan.features->cached) {
+    loader->leave_out_pixels();
+    for (const auto& [name, set] : validation) set->leave_out_pixels();
   }
   if (device_note) plan.warnings.push_back(*device_note);
 }

@@ -158,6 +158,8 @@ std::uint64_t Snapshot::bytes() const {
         if (share.trained && state.belongs_to(share.whole)) size += state.tensor.element_size();
       out += size * static_cast<std::uint64_t>(share.length);
     }
+  for (const auto& kept : runtime_.kept_parts())
+    out += c10::elementSize(stored_) * static_cast<std::uint64_t>(kept.values.numel());
   return out;
 }
 
@@ -177,7 +179,7 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
         weights.push_back(
             {written.name, numbers ? checkpoint::ElementType::kI64 : element_type(stored_), written.shape});
     }
-    if (stored_ != master_ && !info.frozen)
+    if (stored_ != master_ && !info.frozen && !info.cached)
       states.push_back({state_name(info.fqn, kMasterState), element_type(master_), shape});
     if (!info.trained()) continue;
     for (const auto& state : optimizer.state_names(needs_whole_matrix(info)))
@@ -188,6 +190,14 @@ std::vector<checkpoint::TensorPart> Snapshot::take(bool copy, std::uint64_t most
                                       : checkpoint::lay_out_folder(weights, "model", most_bytes);
   checkpoint::TensorPart model{"model", layout, {}};
   checkpoint::TensorPart optim{"optim", checkpoint::lay_out_folder(states, kOptimizerStem, kOptimizerFile), {}};
+  for (const auto& kept : runtime_.kept_parts()) {
+    const auto written = checkpoint::written_as(kept.info, runtime_.plan().model->spec);
+    model.pieces.push_back({.tensor = written.name,
+                            .first = written.first + kept.first,
+                            .count = kept.values.numel(),
+                            .type = element_type(kept.values.scalar_type()),
+                            .data = static_cast<const char*>(kept.values.const_data_ptr())});
+  }
   const auto not_frozen = [](const Share& share) { return !share.weight->info.frozen; };
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].shares.empty()) continue;

@@ -80,7 +80,7 @@ StepResult Trainer::gradients(std::int64_t step, const std::vector<data::Batch>&
     for (; next < end_of_run; ++next) {
       const auto& batch = batches[next];
       auto part = make_microbatches(batch, rows, world.device(), place.context(), tokens ? &*tokens : nullptr,
-                                    runtime_.embeds());
+                                    runtime_.picture_input());
       if (draws_numbers(runtime_.plan()))
         draw_dropout(part, {.seed = runtime_.plan().weights.seed,
                             .step = step,

@@ -40,6 +40,11 @@ const std::vector<Printed> kPrinted = {
      "--actions lowered --step_scheduler.max_steps 10", 0},
     {kExperts + kRest + "distributed: {dp_size: 2, ep_size: 2, pipeline: {}}\ncheckpoint: {memory_every_steps: 10}\n",
      "", 0},
+    {"model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
+     "pretrained_model_name_or_path: " +
+         (test::repository() / "test/golden/vlm/llava").native() +
+         "}\ndataset: {_target_: mock_pictures}\nfreeze_config: {freeze_vision_tower: true}\n",
+     "", 0},
     {kDense + kRest + "distributed: {dp_sise: 2}\n", "", 2},
 };
 

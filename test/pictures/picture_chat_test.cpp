@@ -100,7 +100,7 @@ int check_text(const Family& family, const Json& recorded) {
     std::size_t pictures = 0;
     for (const auto& message : wanted["messages"])
       for (const auto& part : message["content"]) pictures += part["type"] == "image" ? 1 : 0;
-    CHECK(opened.dataset->picture_sizes(0).size() == pictures);
+    CHECK(opened.dataset->pictures(0).size() == pictures);
     CHECK(sample.pictures.size() == pictures);
     ++checked;
   }
@@ -251,7 +251,7 @@ TEST_CASE("files are beside the rows, and sizes are those of upright pictures", 
   folder.write("shots/a.jpg", {std::istreambuf_iterator<char>(in), {}});
   const auto opened = open_rows(folder, {{{"messages", question(Json::array({picture("shots/a.jpg")}))}}});
   REQUIRE(opened.dataset);
-  CHECK(opened.dataset->picture_sizes(0) == std::vector<pictures::Size>{{40, 60}});
+  CHECK(opened.dataset->pictures(0).at(0).size == pictures::Size{40, 60});
   Sample sample;
   opened.dataset->read(0, sample);
   CHECK(sample.pictures.front()->size == pictures::Size{40, 60});

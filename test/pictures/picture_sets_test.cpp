@@ -110,7 +110,7 @@ void check_rows(const Opened& opened, const Json& wanted) {
     REQUIRE(sample.pictures.size() == 1);
     const pictures::Size size{wanted[row]["size"][0], wanted[row]["size"][1]};
     CHECK(sample.pictures[0]->size == size);
-    CHECK(opened.dataset->picture_sizes(index) == std::vector{size});
+    CHECK(opened.dataset->pictures(index).at(0).size == size);
     CHECK(hash_of(*sample.pictures[0]) == wanted[row]["rgb_sha256"].get<std::string>());
   }
 }
@@ -296,7 +296,7 @@ TEST_CASE("random pictures have the counts, sizes and texts that the recipe name
     CHECK(sample.labels == other.labels);
     REQUIRE(sample.pictures.size() == 2);
     CHECK(std::ranges::count(sample.input_ids, 396) == 2 * 16);
-    CHECK(opened.dataset->picture_sizes(row) == std::vector<pictures::Size>{{5, 7}, {5, 7}});
+    CHECK(opened.dataset->pictures(row).at(1).size == pictures::Size{5, 7});
     for (std::size_t i = 0; i < 2; ++i) {
       CHECK(sample.pictures[i]->size == pictures::Size{5, 7});
       CHECK(sample.pictures[i]->rgb.size() == 3 * 5 * 7);

@@ -186,6 +186,7 @@ const std::map<std::string, Change>& changes() {
       {"work.model", [](EstimatedPlan& plan) { plan.model->config_text += " "; }},
       {"work.teacher", [](EstimatedPlan& plan) { plan.teacher = std::make_shared<const TrainingPlan>(plan); }},
       {"work.frozen", [](EstimatedPlan& plan) { plan.frozen = FrozenPart{.names = {"lm_head.weight"}}; }},
+      {"work.features", [](EstimatedPlan& plan) { plan.features = FeaturePlan{.cached = true}; }},
       {"work.update", [](EstimatedPlan& plan) { plan.optimizer.rule = AdamRule{.amsgrad = true}; }},
       {"work.actions", [](EstimatedPlan& plan) { plan.pipeline->schedule.training[0].pop_back(); }},
       {"work.stages", [](EstimatedPlan& plan) { plan.pipeline->stages[0].part.fqns.pop_back(); }},

@@ -265,6 +265,13 @@ std::string recipe(const std::string& sections = "", const std::string& model = 
       kModel, model, kModel, sections);
 }
 
+/// With dataset.cache_features.
+std::string with_features(const std::string& value, const std::string& sections = "") {
+  auto out = recipe(sections);
+  const std::string file = "/samples.jsonl";
+  return out.replace(out.find(file), file.size(), file + ", cache_features: " + value);
+}
+
 /// "id key" of the problems of a run, and of the warnings.
 std::pair<std::string, std::string> problems_of(const std::string& text, int ranks = 1) {
   const auto loaded = config::read_recipe(text, "recipe.yaml", {}, {});
@@ -621,7 +628,8 @@ TEST_CASE("the tower is frozen as NeMo AutoModel freezes it, and the decoder if 
 
 TEST_CASE("memory and time count the tower as trained or as frozen", "[plan][vision]") {
   const auto whole = test::planned(recipe("device: cpu\n")),
-             frozen = test::planned(recipe("device: cpu\nfreeze_config: {freeze_vision_tower: true}\n"));
+             frozen =
+                 test::planned(with_features("false", "device: cpu\nfreeze_config: {freeze_vision_tower: true}\n"));
   std::int64_t tower = 0, stored = 0;
   for (const auto& parameter : arch::parameters(whole.model->layout)) {
     stored += parameter.shape.elements();
@@ -639,6 +647,90 @@ TEST_CASE("memory and time count the tower as trained or as frozen", "[plan][vis
   CHECK(whole.estimate->time.flops > frozen.estimate->time.flops);
   for (const auto& warning : whole.warnings) CHECK(warning.id != "multimodal");
   CHECK(whole.unsupported.empty());
+}
+
+const std::string kFrozen = "device: cpu\nfreeze_config: {freeze_vision_tower: true}\n";
+const std::string kWhole =
+    "device: cpu\nfreeze_config: {freeze_modules: [{glob: '*vision*'}, {glob: '*projector*'}]}\n";
+
+TEST_CASE("outputs of a frozen tower are cached where pictures are read more than once", "[plan][vision]") {
+  const auto features = [](const std::string& text, const estimate::PlanRequest& request = {}) {
+    const auto plan = test::planned(text, request);
+    if (!plan.features) return std::string("none");
+    const auto& made = *plan.features;
+    return fmt::format("{}{}: {}", made.cached ? "cached" : "computed", made.whole ? " whole" : "", made.why);
+  };
+  CHECK(features(recipe()) == "none");
+  CHECK(features(recipe(kFrozen)) == "cached: pictures are read in 10 epochs");
+  CHECK(features(recipe(kWhole)) == "cached whole: pictures are read in 10 epochs");
+  CHECK(features(recipe(kFrozen + "step_scheduler: {num_epochs: 1}\n")) == "computed: each picture is read once");
+  CHECK(features(recipe(kFrozen + "step_scheduler: {max_steps: 9}\n")) ==
+        "computed: how often pictures are read is known when the data are open");
+  CHECK(features(with_features("true", kFrozen)) == "cached: dataset.cache_features is true");
+  CHECK(features(with_features("false", kFrozen)) == "computed: dataset.cache_features is false");
+  CHECK(features(recipe("freeze_config: {freeze_modules: [{glob: '*projector*'}]}\n")) == "none");
+  // Known once the data are open: how often, and whether the disk has room for 10 pictures of 16 rows of 32 floats.
+  const auto known = [](double reads, double room) {
+    return estimate::PlanRequest{.features = {PictureFacts{10, 160, reads, room}, {}}};
+  };
+  CHECK(features(recipe(kFrozen), known(30, 1e9)) == "cached: 10 pictures are read 3 times");
+  CHECK(features(recipe(kFrozen), known(10, 1e9)) == "computed: 10 pictures are read 1 times");
+  CHECK(features(recipe(kFrozen), known(30, 20480)) == "cached: 10 pictures are read 3 times");
+  CHECK(features(recipe(kFrozen), known(30, 20479)) == "computed: the disk has room for 20.0 KiB");
+  CHECK(features(with_features("true", kFrozen), known(10, 1)) == "cached: dataset.cache_features is true");
+  auto mock = recipe(kFrozen + "step_scheduler: {global_batch_size: 2, max_steps: 9}\n");
+  const std::string section = "chat, path_or_dataset_id: " + kModel + "/samples.jsonl";
+  mock.replace(mock.find(section), section.size(), "mock_pictures, num_samples: 4, num_images_per_sample: 2");
+  CHECK(features(mock) == "cached: 8 pictures are read 4.5 times");
+}
+
+TEST_CASE("with cached outputs no stage has the tower, and the other way is planned too", "[plan][vision]") {
+  const auto pipeline = kWhole +
+                        "distributed: {strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, "
+                        "pp_microbatch_size: 1}}\nstep_scheduler: {local_batch_size: 2}\n";
+  const auto cached = test::planned(with_features("true", pipeline)),
+             computed = test::planned(with_features("false", pipeline));
+  std::int64_t elements = 0;
+  for (const auto& parameter : arch::parameters(computed.model->layout))
+    if (parameter.role == arch::Role::kTower) elements += parameter.shape.elements();
+  const auto& with = cached.pipeline->stages.front();
+  const auto& without = computed.pipeline->stages.front();
+  CHECK(towers_of(*cached.model, with.part).empty());
+  CHECK(towers_of(*computed.model, without.part).size() == 2);
+  CHECK(without.part.parameters - with.part.parameters == elements);
+  CHECK(cached.estimate->memory.ranks.front().parameters + elements ==
+        computed.estimate->memory.ranks.front().parameters);
+  CHECK(cached.estimate->time.stages.front().forward < computed.estimate->time.stages.front().forward);
+  CHECK(cached.estimate->time.flops < computed.estimate->time.flops);
+  for (const auto& [one, other] : {std::pair(&cached, &computed), std::pair(&computed, &cached)}) {
+    REQUIRE(one->feature_costs);
+    CHECK(one->feature_costs->step == other->estimate->time.step);
+    CHECK(one->feature_costs->peak == other->estimate->memory.peak());
+    CHECK(one->feature_costs->once > 0);
+    CHECK(one->feature_costs->file == 16 * 48 * 4);
+  }
+  // The projector stays where it is trained.
+  const auto half = test::planned(with_features("true", kFrozen));
+  const auto towers = towers_of(*half.model, half.pipeline->stages.front().part);
+  REQUIRE(towers.size() == 1);
+  CHECK(towers.front().projects());
+}
+
+TEST_CASE("outputs of a tower are cached only where it is frozen", "[plan][vision]") {
+  CHECK(problems_of(with_features("true")).first == "unsupported-option dataset.cache_features");
+  CHECK(problems_of(with_features("true", "freeze_config: {freeze_modules: [{glob: '*layers.0*'}]}\n")).first ==
+        "unsupported-option dataset.cache_features");
+  CHECK(problems_of(with_features("true", kFrozen)).first.empty());
+  CHECK(problems_of(with_features("true", kFrozen + "validation_dataset: {_target_: chat, path_or_dataset_id: " +
+                                              kModel + "/samples.jsonl, cache_features: false}\n"))
+            .first == "bad-value validation_dataset.cache_features");
+  auto taught = with_features("true", kFrozen + "teacher_model: {pretrained_model_name_or_path: " + kModel + "}\n");
+  taught = "recipe: KnowledgeDistillationRecipeForVLM" + taught.substr(taught.find('\n'));
+  CHECK(problems_of(taught).first == "unsupported-option dataset.cache_features");
+  const std::string text =
+      "model: {config: {model_type: llama, vocab_size: 64, hidden_size: 16, intermediate_size: 32, num_hidden_layers: "
+      "2, num_attention_heads: 2}}\ndataset: {_target_: chat, path_or_dataset_id: x, cache_features: true}\n";
+  CHECK_THAT(problems_of(text).second, Catch::Contains("no-effect dataset.cache_features"));
 }
 
 TEST_CASE("keys for pictures do nothing for a language model, and its class must fit", "[plan][vision]") {

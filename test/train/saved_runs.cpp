@@ -10,6 +10,7 @@
 #include "rank_suite.h"
 #include "train/checkpointing.h"
 #include "train/early_stopping.h"
+#include "train/feature_cache.h"
 #include "train/trainer.h"
 
 namespace automodel::test {
@@ -19,7 +20,8 @@ std::vector<double> train_to(comm::World& world, const std::string& text, std::i
   const train::Setup setup(loaded, world);
   auto copies = train::prepare_saving(setup);
   auto start = train::find_start(setup, copies.get());
-  train::Runtime runtime(setup.plan, world, start.weights);
+  train::Runtime runtime(setup.plan, world, start.weights,
+                         {.features = train::cache_features(setup, start.weights).store});
   train::Trainer trainer(runtime, start.rates);
   trainer.bad_steps() = train::BadStepRule(loaded.recipe.fault_tolerance());
   start.restore(trainer);

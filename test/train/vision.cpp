@@ -2,6 +2,7 @@
 // vision towers, everything trained or the tower frozen.
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -18,6 +19,7 @@
 #include "plan/vision_choice.h"
 #include "rank_suite.h"
 #include "sha256.h"
+#include "train/feature_cache.h"
 #include "train/gather.h"
 #include "train/microbatches.h"
 #include "train/pixel_values.h"
@@ -27,8 +29,9 @@
 namespace automodel {
 namespace {
 
-using test::adapted, test::Json, test::Session, test::Run, test::check_near, test::check_run, test::frozen,
-    test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json, test::recipe_of, test::vision_folder;
+using test::adapted, test::cached, test::frozen_whole, test::Json, test::Session, test::Run, test::check_near,
+    test::check_run, test::frozen, test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json,
+    test::recipe_of, test::vision_folder;
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -325,7 +328,203 @@ void check_answers(comm::World& world) {
   for (const auto& family : families) test::check_generation(world, {.family = family});
 }
 
+std::vector<std::string> all_families() {
+  std::vector<std::string> out = {"llava"};
+  out.insert(out.end(), kFamilies.begin(), kFamilies.end());
+  return out;
+}
+
+/// Losses and gradients with a cache are those without it: to the last bit where a pass of the tower has one picture,
+/// as the cache's have, and otherwise as matmuls of more rows are rounded. And no rank has the tower.
+void check_cached(comm::World& world) {
+  int alone = 0;
+  for (const auto& family : all_families()) {
+    std::vector<Run> runs = {frozen({.family = family}), adapted({.family = family})};
+    if (family == "llava" || family == "gemma3" || family == "mistral3")
+      runs.push_back(frozen_whole({.family = family}));
+    for (auto& run : runs) {
+      run.rows = test::RunRows::kApart;
+      const auto recorded = read_json(family + "/reference.json");
+      Session plain(world, run), once(world, cached(run));
+      RANK_CHECK(!plain.runtime().plan().features->cached && once.runtime().plan().features->cached);
+      for (auto* stage : once.runtime().stages())
+        for (const auto& weight : stage->model().weights().all())
+          RANK_CHECK(!weight->info.fqn.starts_with("model.vision_tower") &&
+                     !weight->info.fqn.starts_with("model.visual"));
+      for (const auto& rows : recorded["batches"]) {
+        const auto pad = recorded.value("pad_id", 397);
+        const auto batches = plain.batches_of(rows, pad, run.rows);
+        const bool bits = std::ranges::all_of(
+            batches, [](const auto& batch) { return batch.pictures.empty() || batch.pictures.front().size() < 2; });
+        const auto a = plain.trainer().gradients(0, batches, false), b = once.trainer().gradients(0, batches, false);
+        const auto what = family + ", " + run.name;
+        check_near(what + ", loss", b.loss, a.loss, bits ? 0 : 1e-6 * a.loss);
+        check_near(what + ", norm", b.grad_norm, a.grad_norm, bits ? 0 : 1e-5 * a.grad_norm);
+        const auto wanted = train::gather_gradients(plain.runtime());
+        const auto gradients = train::gather_gradients(once.runtime());
+        RANK_EQUAL(gradients.size(), wanted.size());
+        for (const auto& [name, gradient] : wanted)
+          check_near(what + ", gradient of " + name, (gradients.at(name) - gradient).norm().item<double>(), 0,
+                     bits ? 0 : 1e-4 * gradient.norm().item<double>() + 1e-6 * a.grad_norm);
+        alone += bits ? 1 : 0;
+      }
+    }
+  }
+  RANK_CHECK(alone > 20);
+}
+
+/// In bfloat16, where a matmul of more rows may be rounded otherwise.
+void check_cached_half(comm::World& world) {
+  for (const auto& family : all_families()) {
+    const auto recorded = read_json(family + "/reference.json");
+    auto run = frozen({.family = family});
+    run.type = "bfloat16";
+    Session plain(world, run), once(world, cached(run));
+    for (const auto& rows : recorded["batches"]) {
+      const auto pad = recorded.value("pad_id", 397);
+      const auto a = plain.trainer().gradients(0, plain.batches_of(rows, pad), false);
+      const auto b = once.trainer().gradients(0, once.batches_of(rows, pad), false);
+      check_near(family + ", loss", b.loss, a.loss, 2e-2);
+    }
+  }
+}
+
+/// Opens a run's cache, and says how many pictures were computed for it.
+std::string opened_cache(comm::World& world, const std::string& text) {
+  const auto loaded = test::load_recipe(text);
+  const train::Setup setup(loaded, world);
+  const auto start = train::find_start(setup, nullptr);
+  const auto made = train::cache_features(setup, start.weights);
+  const auto found = made.line.find(": ");
+  const auto what = made.line.substr(found + 2, made.line.find(" in ", found) - found - 2);
+  return fmt::format("{} pictures, {}", made.store->pictures(), what);
+}
+
+/// Changes a value of the first tensor whose name has the word.
+void change_weight(const test::fs::path& folder, const std::string& word) {
+  Diagnostics problems;
+  const auto files = checkpoint::TensorFolder::open(folder, "model", problems);
+  std::string name;
+  for (const auto& tensor : files->tensors())
+    if (name.empty() && tensor.info->name.find(word) != std::string::npos) name = tensor.info->name;
+  std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  std::uint64_t size = 0;
+  file.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(size));
+  const auto at = Json::parse(header)[name]["data_offsets"][0].get<std::uint64_t>() + size + sizeof size;
+  file.seekg(static_cast<std::streamoff>(at));
+  const char byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(byte);
+}
+
+/// What outputs depend on gives them another name, and nothing else does.
+void check_cache_key(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const std::string computed = "10 pictures, 10 computed", kept = "10 pictures, all from an earlier run";
+  const auto text = [&](const Run& run) { return recipe_of(cached(run), world.size(), folder / "run", false); };
+  const auto changed = [&](std::string recipe, const std::string& from, const std::string& to) {
+    return recipe.replace(recipe.find(from), from.size(), to);
+  };
+  if (world.rank() == 0)
+    for (const char* name : {"a", "b", "c"}) test::fs::copy(vision_folder() + "/qwen2_5_vl", folder / name);
+  if (world.rank() == 0) {
+    change_weight(folder / "b", "visual");
+    change_weight(folder / "c", "embed_tokens");
+  }
+  world.control().barrier()->wait();
+  const auto of = [&](const char* name) { return frozen({.family = "qwen2_5_vl", .model = (folder / name).native()}); };
+  RANK_EQUAL(opened_cache(world, text(of("a"))), computed);
+  RANK_EQUAL(opened_cache(world, text(of("a"))), kept);
+  RANK_EQUAL(opened_cache(world, text(of("b"))), computed);  // another weight of the tower
+  RANK_EQUAL(opened_cache(world, text(of("c"))), kept);      // another weight of the decoder
+  RANK_EQUAL(opened_cache(world, text(adapted(of("a")))), kept);
+  auto processed = of("a");
+  processed.sections += "processor: {max_pixels: 2048}\n";
+  RANK_EQUAL(opened_cache(world, text(processed)), computed);
+  auto half = of("a");
+  half.type = "bfloat16";
+  RANK_EQUAL(opened_cache(world, text(half)), computed);
+  // Random weights follow from the seed.
+  const auto from = "from_pretrained, pretrained_model_name_or_path: " + (folder / "a").native();
+  const auto random = changed(text(of("a")), from,
+                              "from_config, config: {pretrained_model_name_or_path: " + (folder / "a").native() + "}");
+  RANK_EQUAL(opened_cache(world, random), computed);
+  RANK_EQUAL(opened_cache(world, random), kept);
+  RANK_EQUAL(opened_cache(world, random + "seed: 43\n"), computed);
+  world.control().barrier()->wait();
+}
+
+/// A file that was cut is computed again; one whose rows changed ends the run.
+void check_damaged_cache(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const auto text = recipe_of(cached(frozen({.family = "gemma3"})), world.size(), folder / "run", false);
+  const auto losses = test::train_to(world, text, 2);
+  const auto each_file = [&](const std::function<void(const test::fs::path&)>& act) {
+    world.control().barrier()->wait();
+    if (world.rank() == 0)
+      for (const auto& file : test::fs::directory_iterator(folder / "features")) act(file.path());
+    world.control().barrier()->wait();
+  };
+  each_file([](const auto& file) { test::fs::resize_file(file, test::fs::file_size(file) - 1); });
+  RANK_EQUAL(opened_cache(world, text), "10 pictures, 10 computed");
+  RANK_CHECK(test::train_to(world, text, 2) == losses);
+  each_file([](const auto& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(test::fs::file_size(path) / 2));
+    file.put('!');
+  });
+  std::string id;
+  try {
+    for (std::int64_t end = 0; end < 5; ++end) test::train_to(world, text, 5);
+  } catch (const Error& error) {
+    id = error.problems().front().id.name();
+  }
+  RANK_EQUAL(id, "features-damaged");
+}
+
+/// Saved models are whole and resumed runs the same, whether the cache is on, off, or changed in between.
+void check_cached_saves(comm::World& world) {
+  for (const bool adapters : {false, true}) {
+    const test::SharedFolder folder(world);
+    const auto text = [&](const char* name, bool caches) {
+      Run run = adapters ? adapted({.family = "qwen3_vl"}) : frozen({.family = "qwen3_vl"});
+      run.cached = caches;
+      run.mesh = "strategy: fsdp2";
+      return recipe_of(run, world.size(), folder / name, true);
+    };
+    const auto losses = test::train_to(world, text("plain", false), 3);
+    RANK_CHECK(test::near(test::train_to(world, text("cached", true), 3), losses, 1e-6));
+    RANK_EQUAL(test::saved_tensors(folder / "cached"), test::saved_tensors(folder / "plain"));
+    auto mixed = test::train_to(world, text("mixed", true), 1, true);
+    for (const bool caches : {false, true})
+      for (const double loss : test::train_to(world, text("mixed", caches), caches ? 3 : 2, true))
+        mixed.push_back(loss);
+    RANK_CHECK(test::near(mixed, losses, 1e-6));
+    RANK_EQUAL(test::saved_tensors(folder / "mixed"), test::saved_tensors(folder / "plain"));
+    world.control().barrier()->wait();
+  }
+}
+
+/// Pictures of a validation set that training lacks.
+void check_cached_validation(comm::World& world) {
+  auto run = frozen({.family = "qwen3_vl"});
+  run.sections +=
+      "validation_dataset: {_target_: mock_pictures, num_samples: 4, num_images_per_sample: 2, image_size: [40, 24]}\n";
+  Session plain(world, run), once(world, cached(run));
+  check_near("validation", once.validated(), plain.validated(), 0);
+  RANK_EQUAL(once.runtime().plan().features->facts->pictures, std::int64_t{18});
+  world.control().barrier()->wait();
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"a frozen tower's outputs are computed once", check_cached, 1, 1},
+    {"the same in bfloat16", check_cached_half, 1, 1},
+    {"outputs follow from weights, processor and types", check_cache_key},
+    {"damaged outputs are computed again or refused", check_damaged_cache, 1, 1},
+    {"models are saved whole without their tower", check_cached_saves},
+    {"outputs of a validation set", check_cached_validation},
     {"rows from a file of conversations", check_rows, 1, 1},
     {"joined experts are saved as transformers reads them", check_joined},
     {"adapters of the decoder", check_adapters, 1, 1},

@@ -4,13 +4,36 @@
 
 #include <fmt/format.h>
 
+#include <ATen/TensorOperators.h>
+
 #include "rank_suite.h"
+#include "train/gather.h"
 #include "train/vision_runs.h"
 
 namespace automodel {
 namespace {
 
 using test::Run, test::adapted, test::check_run, test::frozen;
+
+/// With the tower's outputs computed once, by all ranks: ten steps with the tower frozen, and every gradient of
+/// adapters as without a cache.
+void check_once(comm::World& world, const Run& run) {
+  check_run(world, test::cached(frozen(run)));
+  const auto recorded = test::read_json(run.family + "/reference.json");
+  test::Session plain(world, adapted(run)), once(world, test::cached(adapted(run)));
+  for (std::size_t batch = 0; batch < 2; ++batch) {
+    const auto rows = plain.batches_of(recorded["batches"][batch], recorded.value("pad_id", 397), run.rows);
+    const auto a = plain.trainer().gradients(0, rows, false), b = once.trainer().gradients(0, rows, false);
+    const auto what = run.family + ", adapters, " + run.mesh;
+    test::check_near(what + ", loss", b.loss, a.loss, 1e-6 * a.loss);
+    const auto wanted = train::gather_gradients(plain.runtime()), found = train::gather_gradients(once.runtime());
+    RANK_EQUAL(found.size(), wanted.size());
+    for (const auto& [name, gradient] : wanted)
+      test::check_near(what + ", gradient of " + name, (found.at(name) - gradient).norm().item<double>(), 0,
+                       1e-4 * gradient.norm().item<double>() + 1e-6 * a.grad_norm);
+  }
+  world.control().barrier()->wait();
+}
 
 /// Ten steps, everything trained and the tower frozen.
 void check_both(comm::World& world, const Run& run) {
@@ -133,7 +156,43 @@ void check_answers(comm::World& world) {
   }
 }
 
+void check_cached(comm::World& world) {
+  for (const auto& family : all_families()) {
+    check_once(world, {.mesh = "strategy: ddp", .family = family});
+    check_once(world, {.mesh = "strategy: fsdp2", .family = family});
+    check_once(world, {.mesh = "strategy: ddp, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
+                       .family = family,
+                       .data_ranks = 1});
+    if (family != "gemma4_moe")
+      check_once(world,
+                 {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 1});
+  }
+  for (const std::string family : {"gemma3", "qwen3_vl", "qwen3_5"})
+    for (const std::string schedule : {"Interleaved1F1B", "ZBVZeroBubble"})
+      check_once(
+          world,
+          {.mesh = "strategy: ddp, " + pipeline(schedule, ", layers_per_stage: 1"), .family = family, .data_ranks = 1});
+  for (const std::string family : {"llava", "qwen3_vl"})
+    check_once(world, {.mesh = "strategy: fsdp2, cp_size: 2", .family = family, .data_ranks = 1});
+}
+
+void check_cached_on_four(comm::World& world) {
+  for (const std::string family : {"llava", "qwen3_vl", "mistral3", "gemma4_moe"}) {
+    for (const std::string strategy : {"ddp", "fsdp2"})
+      check_once(
+          world,
+          {.mesh = fmt::format("strategy: {}, {}", strategy, pipeline("1F1B")), .family = family, .data_ranks = 2});
+    if (family != "gemma4_moe")
+      check_once(world, {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true, " +
+                                 pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
+                         .family = family,
+                         .data_ranks = 1});
+  }
+}
+
 const std::vector<test::RankCase> kCases = {
+    {"outputs of frozen towers, computed once by two ranks", check_cached, 2, 2},
+    {"outputs of frozen towers, computed once by four ranks", check_cached_on_four, 4, 4},
     {"adapters on two stages", check_adapters, 2, 2},
     {"text behind pictures on two tensor-parallel ranks, and on two stages", check_answers, 2, 2},
     {"experts over the ranks of two stages", check_experts, 4, 4},

@@ -12,12 +12,14 @@
 
 #include "checkpoint/format/tensor_folder.h"
 #include "data/packed_dataset.h"
+#include "data/picture_source.h"
 #include "golden_folder.h"
 #include "ops/graph.h"
 #include "pictures/decode.h"
 #include "plan/vision_choice.h"
 #include "rank_suite.h"
 #include "train/evaluate.h"
+#include "train/feature_cache.h"
 #include "train/generate.h"
 
 namespace automodel::test {
@@ -48,8 +50,11 @@ data::Sample sample_of(const Json& row) {
   out.labels = row["labels"].get<std::vector<std::int32_t>>();
   out.labels.erase(out.labels.begin());
   out.labels.push_back(data::kIgnoredLabel);
-  for (const auto& name : row["pictures"])
-    out.pictures.push_back(pictures::read_picture(vision_folder() + "/llava/" + name.get<std::string>()));
+  for (const auto& name : row["pictures"]) {
+    auto picture = *pictures::read_picture(vision_folder() + "/llava/" + name.get<std::string>());
+    picture.content = data::content_of(picture);
+    out.pictures.push_back(std::make_shared<const pictures::Picture>(std::move(picture)));
+  }
   return out;
 }
 
@@ -93,6 +98,17 @@ Run frozen(Run run) {
   return run;
 }
 
+Run frozen_whole(Run run) {
+  run.name = "";
+  run.sections += "freeze_config: {freeze_modules: [{glob: '*vision*'}, {glob: '*projector*'}]}\n";
+  return run;
+}
+
+Run cached(Run run) {
+  run.cached = true;
+  return run;
+}
+
 Run adapted(Run run) {
   run.name = "lora";
   run.sections +=
@@ -107,8 +123,9 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
   return fmt::format(
       "recipe: {8}\n"
       "model: {{_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_pretrained, "
-      "pretrained_model_name_or_path: {0}, torch_dtype: float32}}\n"
-      "dataset: {{_target_: chat, path_or_dataset_id: {1}/llava/samples.jsonl}}\n"
+      "pretrained_model_name_or_path: {0}, torch_dtype: {11}}}\n"
+      "dataset: {{_target_: chat, path_or_dataset_id: {1}/llava/samples.jsonl, cache_features: {9}, "
+      "cache_dir: {10}}}\n"
       "dataloader: {{shuffle: false}}\n"
       "step_scheduler: {{global_batch_size: 2, local_batch_size: {2}, max_steps: 10, num_epochs: null, "
       "ckpt_every_steps: 1}}\n"
@@ -119,7 +136,8 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
       run.rows != RunRows::kTogether ? 1 : 2 / (run.data_ranks > 0 ? run.data_ranks : ranks), saves, root.native(),
       run.mesh, run.sections, clips ? "" : "clip_grad_norm: null\n",
       run.sections.find("teacher_model") == std::string::npos ? "FinetuneRecipeForVLM"
-                                                              : "KnowledgeDistillationRecipeForVLM");
+                                                              : "KnowledgeDistillationRecipeForVLM",
+      run.cached, (root.parent_path() / "features").native(), run.type);
 }
 
 std::string own_name(const std::string& name) {
@@ -138,7 +156,7 @@ Session::Session(comm::World& world, const Run& run)
       loaded_(load_recipe(recipe_of(run, world.size(), folder_ / "run", false))),
       setup_(loaded_, world),
       start_(train::find_start(setup_, nullptr)),
-      runtime_(setup_.plan, world, start_.weights),
+      runtime_(setup_.plan, world, start_.weights, {.features = train::cache_features(setup_, start_.weights).store}),
       trainer_(runtime_, start_.rates) {}
 
 std::vector<data::Batch> Session::batches_of(const Json& rows, std::int32_t pad, RunRows how) const {
@@ -162,6 +180,10 @@ data::Batch Session::rows(std::int64_t step) {
 
 double Session::evaluated() {
   return train::evaluate(runtime_, *setup_.loader)->loss;
+}
+
+double Session::validated() {
+  return train::evaluate(runtime_, *setup_.validation.front().second)->loss;
 }
 
 train::StepResult Session::step(std::int64_t step) {

@@ -41,9 +41,15 @@ struct Run {
   std::string model = vision_folder() + "/" + family;
   int data_ranks = 0;  ///< that have different rows; 0: all
   RunRows rows = RunRows::kTogether;
+  bool cached = false;  ///< the outputs of a frozen tower are
+  std::string type = "float32";
 };
 /// With the tower frozen.
 Run frozen(Run run);
+/// With tower and projector frozen, of families that have both.
+Run frozen_whole(Run run);
+/// With the outputs of what is frozen of the tower computed once.
+Run cached(Run run);
 /// With adapters of the decoder, all else frozen.
 Run adapted(Run run);
 inline constexpr std::array kFamilies = {"gemma3",   "gemma4",       "gemma4_moe", "mistral3",   "qwen2_5_vl",
@@ -65,6 +71,8 @@ class Session {
   data::Batch rows(std::int64_t step);
   /// The loss of the data set's rows.
   double evaluated();
+  /// The loss of the validation set.
+  double validated();
   /// A step on rows of the data set.
   train::StepResult step(std::int64_t step);
 
