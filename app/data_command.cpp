@@ -352,8 +352,8 @@ int run_data(const Options& options) {
   const auto tokenizer = data::open_tokenizer_of(*config, context, problems);  // only for display
   const auto allowed = most_bad_rows(*config);
   const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
-  if (options.json || options.html.empty()) Showing(options, *dataset, tokenizer.get(), context.pictures).run(rejected);
   const auto rows = dataset;
+  if (options.html.empty()) Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected);
   const auto& packing = recipe.packed_sequence();
   const bool packs = !options.validation && packing.packed_sequence_size() > 0 && dataset->size() > 0;
   if (packs && (!options.html.empty() || (!options.json && !too_many)))
@@ -365,6 +365,8 @@ int run_data(const Options& options) {
   if (!options.html.empty()) {
     Paging paging(*dataset, tokenizer.get(), context.pictures, limits_of(*config));
     write_file(options.html, page_of(options, loaded, key, *dataset, packs, rejected, paging, summary()));
+    // After the file, so that a page that cannot be written leaves the problem alone in the output of --json.
+    if (options.json) Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected);
   }
   // What a run would refuse is shown, and refused here too.
   if (rows->size() == 0 && rejected.empty())

@@ -94,7 +94,7 @@ TEST_CASE("for every family, chunks before attention and before feed-forward blo
   int without_attention = 0, without_feed = 0;
   for (const auto& [type, spec] : models) {
     CAPTURE(type);
-    if (spec.full_heads) continue;  // tensor parallelism is refused (check_unlike_layers)
+    if (spec.full_heads || spec.compressed) continue;  // tensor parallelism is refused (check_unlike_layers)
     const int all = chunked_exchanges(spec, {.gather = true});
     const int no_qkv = chunked_exchanges(spec, {.gather = true, .gather_attention = false});
     const int no_fc1 = chunked_exchanges(spec, {.gather = true, .gather_mlp = false});
