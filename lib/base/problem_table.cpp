@@ -70,12 +70,11 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "run reads it."},
     {"cannot-write", ExitCode::kEnvironment,
      "A file for `--timeline`, `--trace` or `--apply`, standard output, the calibration file, or the folder "
-     "`checkpoint.checkpoint_dir` cannot be created or written.",
+     "`checkpoint.checkpoint_dir` or `dataset.cache_dir` cannot be created or written.",
      "Choose an existing folder that you can write to. Exit 13 while a checkpoint is being saved."},
     {"disk-space", ExitCode::kEnvironment,
      "The disk of `checkpoint.checkpoint_dir` has less room than one checkpoint of the plan takes; `plan` only warns. "
-     "Or "
-     "that of `dataset.cache_dir` has less than the outputs of the tower take (`dataset.cache_features: true`).",
+     "Or that of `dataset.cache_dir` has less than the outputs of the tower take (`dataset.cache_features: true`).",
      "Free some, or name another folder; `checkpoint.save_consolidated: false` and fewer copies take less."},
     {"yaml-syntax", ExitCode::kBadInput,
      "The recipe is not valid YAML: an unclosed bracket, a tab as indentation, several documents, an alias without its "

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <optional>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -14,6 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/find_file.h"
 #include "data/content_hash.h"
 
 namespace automodel::data {
@@ -42,6 +43,22 @@ std::uint32_t checksum_of(const FeatureHeader& header) {
   return crc32c(bytes_of(&header, 1).substr(0, offsetof(FeatureHeader, checksum)));
 }
 
+/// Why a folder cannot be made or written to, as errno says it; 0: it can.
+int why_closed(const fs::path& folder) {
+  const auto nearest = nearest_folder(folder);
+  std::error_code error;
+  if (!fs::is_directory(nearest, error)) return ENOTDIR;
+  // Of the effective user, and on a file system that is mounted for reading even root is told no.
+  return faccessat(AT_FDCWD, nearest.c_str(), W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
+Diagnostic cannot_keep(const fs::path& folder, int why) {
+  return Diagnostic{"cannot-write"}
+      .says("outputs of the tower cannot be kept in '{}': {}", folder.native(), std::strerror(why))
+      .hint("set dataset.cache_dir to a folder that is yours and has room, or dataset.cache_features: false")
+      .of("dataset.cache_features");
+}
+
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& prefix) {
   std::vector<fs::path> out;
   std::error_code error;
@@ -50,6 +67,18 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& prefix
       out.push_back(each.path());
   std::ranges::sort(out);
   return out;
+}
+
+/// Removes unfinished files of a key. Not those that another process may still write: it may be on another host, which
+/// only their age tells, and one that writes does so every few seconds.
+void remove_old_parts(const fs::path& folder, const std::string& prefix) {
+  constexpr std::chrono::hours kDead{24};
+  std::error_code error;
+  for (const auto& each : fs::directory_iterator(folder, error)) {
+    if (!each.path().filename().native().starts_with(prefix)) continue;
+    const auto written = fs::last_write_time(each.path(), error);
+    if (!error && fs::file_time_type::clock::now() - written > kDead) fs::remove(each.path(), error);
+  }
 }
 
 }  // namespace
@@ -79,18 +108,24 @@ bool FeatureStore::add(const fs::path& path) {
     return false;
   const auto records = text.substr(sizeof header + header.data);
   if (crc32c(records) != header.records) return false;
-  std::uint64_t offset = sizeof header;
+  if (!files_.empty() && header.row != row_) return false;
+  // Anyone who may write to the folder can make valid checksums, so nothing counts before all of it is seen to be
+  // sound.
+  std::map<pictures::PictureContent, Entry> entries;
+  std::uint64_t offset = sizeof header, left = header.data;
   for (std::size_t i = 0; i < header.pictures; ++i) {
     Record record{};
     std::memcpy(&record, records.data() + i * sizeof record, sizeof record);
-    if (record.bytes > sizeof header + header.data - offset) return false;
-    entries_.insert_or_assign(record.picture,
-                              Entry{files_.size(), offset, record.bytes, static_cast<std::uint32_t>(record.checksum)});
+    if (record.bytes == 0 || record.bytes > left || record.bytes % header.row != 0) return false;
+    entries.insert_or_assign(record.picture,
+                             Entry{files_.size(), offset, record.bytes, static_cast<std::uint32_t>(record.checksum)});
     offset += record.bytes;
+    left -= record.bytes;
   }
-  bytes_ += text.size();
+  if (left != 0) return false;
   row_ = header.row;
   files_.emplace_back(path, std::move(*file));
+  for (const auto& [picture, entry] : entries) entries_.insert_or_assign(picture, entry);
   return true;
 }
 
@@ -111,6 +146,7 @@ FeatureWriter::FeatureWriter(fs::path folder, std::string key, std::uint64_t row
     : folder_(std::move(folder)), key_(std::move(key)), row_(row) {
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
+  remove_old_parts(folder_, key_ + ".part");
   // A new file, so that in a folder that others write to no link of theirs is followed; hosts may share process ids.
   part_ = folder_ / fmt::format("{}.part{}-{:08x}", key_, getpid(), std::random_device()());
   const int file = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -127,12 +163,7 @@ FeatureWriter::~FeatureWriter() {
 }
 
 void FeatureWriter::fail() const {
-  throw Error(
-      ExitCode::kEnvironment,
-      Diagnostic{"cannot-write"}
-          .says("outputs of the tower cannot be kept in '{}': {}", folder_.native(), std::strerror(errno))
-          .hint("set dataset.cache_dir to a folder that is yours and has room, or dataset.cache_features: false")
-          .of("dataset.cache_features"));
+  throw Error(ExitCode::kEnvironment, cannot_keep(folder_, errno));
 }
 
 void FeatureWriter::write(std::string_view bytes) {
@@ -162,14 +193,10 @@ void FeatureWriter::finish() {
   if (error) fail();
 }
 
-double bytes_of_features(const fs::path& folder) {
-  double out = 0;
-  std::error_code error;
-  for (const auto& path : files_in(folder, "")) {
-    const auto size = fs::file_size(path, error);
-    if (!error) out += static_cast<double>(size);
-  }
-  return out;
+std::optional<Diagnostic> closed_to_features(const fs::path& folder) {
+  const int why = why_closed(folder);
+  if (why == 0) return std::nullopt;
+  return cannot_keep(folder, why);
 }
 
 }  // namespace automodel::data

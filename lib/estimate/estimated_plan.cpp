@@ -142,7 +142,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.estimate = make_estimate(plan, loaded.recipe, costs.machine(plan, loaded.recipe));
     plan.estimate->float32_ratio = float32_ratio(plan, loaded.recipe, request, *plan.estimate);
   }
-  if (plan.features && plan.estimate) {
+  // Beside a teacher nothing is cached, so that there is no other way.
+  if (plan.features && plan.estimate && !loaded.recipe.teacher_model()) {
     wanted.features.cached = !plan.features->cached;
     if (auto other = plan::make_plan(loaded, wanted, costs); other.plan)
       plan.feature_costs = feature_costs(plan, *other.plan, loaded.recipe, costs.machine(plan, loaded.recipe));

@@ -111,7 +111,8 @@ void choose_by_reads(const config::Recipe& recipe, const TrainingPlan& plan, Fea
                         facts.reads / static_cast<double>(std::max<std::int64_t>(facts.pictures, 1)));
   if (!out.cached || !facts.room || needed <= *facts.room) return;
   out.cached = false;
-  out.why = fmt::format("the disk has room for {}", format_bytes(*facts.room));
+  out.why = *facts.room > 0 ? fmt::format("the disk has room for {}", format_bytes(*facts.room))
+                            : "the folder of the cache cannot be written to, or its disk is full";
 }
 
 }  // namespace

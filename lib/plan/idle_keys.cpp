@@ -323,6 +323,45 @@ void warn_of_idle_ranking(const config::Recipe& recipe, Located& report) {
                          : fmt::format("the validation sets are {}", join(sets)));
 }
 
+/// Where outputs of a frozen tower are kept: one folder for all data sections, that which the first names
+/// (train/feature_cache.cpp). With pictures, that of conversations has no other use: tokens are then not kept.
+void warn_of_idle_feature_folders(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
+  if (!plan.model || !plan.model->spec.vision) return;
+  struct Folder {
+    std::string key, path;
+  };
+  std::vector<Folder> folders;
+  std::string never = !plan.features ? "no vision tower is frozen" : recipe.teacher_model() ? "there is a teacher" : "";
+  const auto look = [&](const config::DatasetConfig& section, const std::string& key) {
+    const bool mixture = std::holds_alternative<config::MixtureDatasetConfig>(section);
+    int number = 0;
+    config::each_part(section, [&](const auto& part) {
+      const auto here = mixture ? fmt::format("{}.datasets.{}.dataset", key, number++) : key;
+      if constexpr (requires {
+                      part.cache_features();
+                      part.cache_dir();
+                    }) {
+        if (part.cache_dir()) folders.push_back({here + ".cache_dir", *part.cache_dir()});
+        if (part.cache_features() == config::CacheFeatures::kNo) never = here + ".cache_features is false";
+      }
+    });
+  };
+  if (recipe.dataset()) look(*recipe.dataset(), "dataset");
+  if (recipe.validation_dataset()) look(*recipe.validation_dataset(), "validation_dataset");
+  for (const auto& [name, section] : recipe.validation_datasets()) look(section, "validation_dataset_" + name);
+  for (const auto& [key, path] : folders) {
+    const auto& first = folders.front();
+    if (!never.empty())
+      report.warn("no-effect", key)
+          .says("{} has no effect: no outputs of a tower are kept, since {}", key, never)
+          .hint("remove it");
+    else if (path != first.path)
+      report.warn("no-effect", key)
+          .says("{} has no effect: outputs for all data sets are kept in {}, '{}'", key, first.key, first.path)
+          .hint("remove it: what one section says holds for all");
+  }
+}
+
 /// What the names of all layers share: their last component but one, and the last two (q_proj, q_proj.weight).
 std::set<std::string> endings_of(const std::set<std::string>& names) {
   std::set<std::string> out;
@@ -380,6 +419,7 @@ void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Cos
         .says("virtual pipeline stages need pipeline parallelism")
         .hint("set distributed.pp_size to 2 or more, or remove the key");
   warn_of_idle_ranking(recipe, report);
+  warn_of_idle_feature_folders(recipe, plan, report);
   refuse_idle_patterns(recipe, plan, report);
 }
 

@@ -36,30 +36,72 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// A run that is interrupted keeps the files that are complete: a rank begins another behind so many bytes.
+constexpr std::uint64_t kFile = std::uint64_t{256} << 20U;
+
+/// An open data set and where the recipe names it.
+struct PictureSet {
+  const data::Dataset* rows;
+  std::string key;
+  std::string source;  ///< what it is read from; empty: several, or drawn
+};
+
 /// A row, and which of its pictures no earlier row has.
 struct PictureRow {
-  const data::Dataset* rows;
+  const PictureSet* set;
   std::int64_t index;
   std::vector<std::pair<std::size_t, pictures::PictureMark>> own = {};
 };
 
-std::vector<const data::Dataset*> sets_of(const Setup& setup) {
-  std::vector<const data::Dataset*> out;
+/// What each part of a data section is read from.
+std::vector<std::string> sources_of(const config::DatasetConfig& section) {
+  std::vector<std::string> out;
+  config::each_part(section, [&](const auto& part) {
+    if constexpr (requires { std::string(part.path_or_dataset()); })
+      out.push_back(part.path_or_dataset());
+    else if constexpr (requires { part.path_or_dataset_id().paths; })
+      out.push_back(fmt::format("{}", fmt::join(part.path_or_dataset_id().paths, ", ")));
+    else
+      out.emplace_back();
+  });
+  return out;
+}
+
+/// Calls `use` with every data section and its key: that of training, then those of validation as they are opened.
+template <class Use>
+void each_section(const config::Recipe& recipe, const Use& use) {
+  use(*recipe.dataset(), std::string("dataset"));
+  if (recipe.validation_dataset()) use(*recipe.validation_dataset(), std::string("validation_dataset"));
+  for (const auto& [name, section] : recipe.validation_datasets()) use(section, "validation_dataset_" + name);
+}
+
+std::vector<PictureSet> sets_of(const Setup& setup) {
+  std::vector<PictureSet> out;
+  std::vector<std::pair<std::string, std::vector<std::string>>> sections;  // in the order of their loaders
+  each_section(setup.recipe(), [&](const config::DatasetConfig& section, const std::string& key) {
+    sections.emplace_back(key, sources_of(section));
+  });
+  auto next = sections.begin();
   const auto add = [&](const data::Loader& loader) {
-    for (const auto& part : loader.dataset().parts()) out.push_back(part.rows);
+    const auto parts = loader.dataset().parts();
+    const auto& [key, sources] = *next++;
+    for (std::size_t i = 0; i < parts.size(); ++i)  // one, if the rows of a mixture are packed
+      out.push_back({parts[i].rows, parts.size() > 1 ? fmt::format("{}.datasets.{}.dataset", key, i) : key,
+                     parts.size() == sources.size() ? sources[i] : ""});
   };
   add(*setup.loader);
   for (const auto& [name, loader] : setup.validation) add(*loader);
   return out;
 }
 
-std::vector<PictureRow> rows_of(const Setup& setup) {
+/// They refer to `sets`.
+std::vector<PictureRow> rows_of(const std::vector<PictureSet>& sets) {
   std::vector<PictureRow> out;
   std::set<pictures::PictureContent> seen;
-  for (const auto* rows : sets_of(setup))
-    for (std::int64_t index = 0; index < rows->size(); ++index) {
-      PictureRow row{rows, index};
-      const auto marks = rows->pictures(index);
+  for (const auto& set : sets)
+    for (std::int64_t index = 0; index < set.rows->size(); ++index) {
+      PictureRow row{&set, index};
+      const auto marks = set.rows->pictures(index);
       for (std::size_t i = 0; i < marks.size(); ++i)
         if (seen.insert(marks[i].content).second) row.own.emplace_back(i, marks[i]);
       if (!row.own.empty()) out.push_back(std::move(row));
@@ -67,15 +109,18 @@ std::vector<PictureRow> rows_of(const Setup& setup) {
   return out;
 }
 
-/// Where a data section keeps what is computed once.
+/// Where the data sections keep what is computed once: the first that names a folder does so for all
+/// (plan/idle_keys.cpp warns of another).
 fs::path folder_of(const Setup& setup) {
   std::optional<std::string> configured;
-  config::each_part(*setup.recipe().dataset(), [&](const auto& part) {
-    if constexpr (requires {
-                    part.cache_features();
-                    part.cache_dir();
-                  })
-      if (!configured) configured = part.cache_dir();
+  each_section(setup.recipe(), [&](const config::DatasetConfig& section, const std::string& /*key*/) {
+    config::each_part(section, [&](const auto& part) {
+      if constexpr (requires {
+                      part.cache_features();
+                      part.cache_dir();
+                    })
+        if (!configured) configured = part.cache_dir();
+    });
   });
   return data::token_cache_folder(configured);
 }
@@ -163,27 +208,28 @@ class Caching {
         weights_(weights),
         tokens_(*plan::picture_tokens(*setup.plan.model)),
         folder_(folder_of(setup)),
-        rows_(rows_of(setup)) {}
+        sets_(sets_of(setup)),
+        rows_(rows_of(sets_)) {}
 
   FeatureCache run() {
     const auto begin = std::chrono::steady_clock::now();
     key_ = world_.broadcast_text(world_.rank() == 0 ? make_key() : "");
     open();
-    if (world_.local_rank() == 0)
-      for (const auto& file : store_->damaged())
-        log::warning(fmt::format("'{}' is not whole: remove it; what it held is computed again", file.native()));
     check_room();
     const auto first = missing();
-    if (first > 0) fill(world_.rank(), world_.size());
-    if (missing() > 0) fill(world_.local_rank(), world_.local_size());
+    if (first > 0) fill(world_.rank(), world_.size(), true);
+    if (missing() > 0) fill(world_.local_rank(), world_.local_size(), false);
     if (const auto rest = missing(); rest > 0)
       throw Error(ExitCode::kEnvironment,
                   Diagnostic{"features-damaged"}
                       .says("outputs of {} pictures are not in '{}' although they were written", rest, folder_.native())
                       .hint("another process removes files there: set dataset.cache_dir to a folder of your own"));
+    if (world_.local_rank() == 0)  // those that were not replaced
+      for (const auto& file : store_->damaged())
+        log::warning(fmt::format("'{}' is not whole, and of no use: remove it", file.native()));
+    const auto [pictures, bytes] = held();
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return {store_, fmt::format("features  {} pictures, {} in {}: {}", store_->pictures(),
-                                format_bytes(static_cast<double>(store_->bytes())), folder_.native(),
+    return {store_, fmt::format("features  {} pictures, {} in {}: {}", pictures, format_bytes(bytes), folder_.native(),
                                 first > 0 ? fmt::format("{} computed in {}", first, format_seconds(seconds))
                                           : std::string("all from an earlier run"))};
   }
@@ -227,30 +273,57 @@ class Caching {
     return static_cast<std::int64_t>(over_ranks(world_, own, comm::ReduceOp::kMax));
   }
 
+  /// Pictures of this run, and the bytes that the store has of them. It may have those of other runs, too.
+  std::pair<std::int64_t, double> held() const {
+    std::pair<std::int64_t, double> out;
+    for (const auto& row : rows_)
+      for (const auto& [number, mark] : row.own) {
+        ++out.first;
+        out.second += static_cast<double>(store_->bytes(mark.content));
+      }
+    return out;
+  }
+
+  /// The problem, with its place in the recipe.
+  [[noreturn]] void refuse(Diagnostic problem) const {
+    Diagnostics all;
+    all.push_back(std::move(problem));
+    locate(all, setup_.loaded.origins);
+    throw Error(ExitCode::kEnvironment, std::move(all));
+  }
+
+  /// Before anything is computed. A folder that has it all need not take more.
   void check_room() const {
     double tokens = 0;
     for (const auto& row : rows_)
       for (const auto& [number, mark] : row.own)
         if (!store_->has(mark.content)) tokens += tokens_.placeholders(mark.size);
+    if (tokens == 0) return;
+    if (auto closed = data::closed_to_features(folder_)) refuse(std::move(*closed));
     const double needed = setup_.plan.features->bytes(tokens, size_of(setup_.plan.types.compute));
     const auto room = free_bytes(folder_);
     if (!room || needed <= *room) return;
-    throw Error(ExitCode::kEnvironment,
-                Diagnostic{"disk-space"}
-                    .says("outputs of the tower take {}, but the disk of '{}' has {} left", format_bytes(needed),
-                          folder_.native(), format_bytes(*room))
-                    .hint("free some, choose another dataset.cache_dir, or set dataset.cache_features: false")
-                    .of("dataset.cache_features"));
+    refuse(Diagnostic{"disk-space"}
+               .says("outputs of the tower take {}, but the disk of '{}' has {} left", format_bytes(needed),
+                     folder_.native(), format_bytes(*room))
+               .hint("free some, choose another dataset.cache_dir, or set dataset.cache_features: false")
+               .of("dataset.cache_features"));
   }
 
-  /// Computes what the store lacks of the rows that are `rank`'s among `ranks`. Collective over all ranks: they meet
-  /// after a few rows, so that none waits for a slower one until that looks like a hang.
-  void fill(int rank, int ranks) {
+  /// Computes what the store lacks of the rows that are `rank`'s among `ranks`. `even`: the rows that lack something
+  /// are divided, rather than all, so that ranks have as many of them. Those that see different files, which other runs
+  /// or hosts wrote, may then leave rows out, so the last call does not. Collective over all ranks: they meet after a
+  /// few rows, so that none waits for a slower one until that looks like a hang.
+  void fill(int rank, int ranks, bool even) {
     constexpr std::size_t kRows = 16;
     world_.activity().begin_action("compute outputs of the tower");
     std::vector<const PictureRow*> own;
-    for (auto i = static_cast<std::size_t>(rank); i < rows_.size(); i += static_cast<std::size_t>(ranks))
-      if (lacks(rows_[i])) own.push_back(&rows_[i]);
+    std::size_t turn = 0;
+    for (const auto& row : rows_) {
+      const bool lacking = lacks(row);
+      if (lacking && turn % static_cast<std::size_t>(ranks) == static_cast<std::size_t>(rank)) own.push_back(&row);
+      if (lacking || !even) ++turn;
+    }
     std::optional<FrozenTower> tower;
     std::optional<data::FeatureWriter> writer;
     std::size_t next = 0;
@@ -279,19 +352,23 @@ class Caching {
   /// Each picture alone, so that its outputs depend on no other picture and on no number of ranks.
   void compute(const PictureRow& row, const FrozenTower& tower, std::optional<data::FeatureWriter>& writer) const {
     data::Sample sample;
-    row.rows->read(row.index, sample);
+    row.set->rows->read(row.index, sample);
     for (const auto& [number, mark] : row.own) {
       if (store_->has(mark.content)) continue;
       const auto& picture = sample.pictures[number];
       if (data::content_of(*picture) != mark.content)
-        throw Error(ExitCode::kEnvironment,
-                    Diagnostic{"bad-row"}
-                        .says("a picture of row {} has changed since the data set was opened", row.index)
-                        .hint("start again when the pictures stay as they are"));
+        refuse(Diagnostic{"bad-row"}
+                   .says("picture {} of row {} of {}{} has changed since the data set was opened", number, row.index,
+                         row.set->key, row.set->source.empty() ? "" : fmt::format(" ('{}')", row.set->source))
+                   .hint("start again when the pictures stay as they are")
+                   .of(row.set->key));
       const auto outputs = tower.outputs(picture, *tokens_.processor);
       if (!writer) writer.emplace(folder_, key_, static_cast<std::uint64_t>(outputs.size(1)) * outputs.element_size());
       writer->add(mark.content, bytes_of(outputs));
     }
+    if (!writer || writer->bytes() < kFile) return;
+    writer->finish();
+    writer.reset();
   }
 
   const Setup& setup_;
@@ -299,6 +376,7 @@ class Caching {
   const parallel::WeightSource& weights_;
   pictures::PictureTokens tokens_;
   fs::path folder_;
+  std::vector<PictureSet> sets_;
   std::vector<PictureRow> rows_;
   std::string key_ = {};
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
@@ -310,7 +388,8 @@ class Caching {
 plan::PictureFacts picture_facts(const Setup& setup) {
   const auto tokens = *plan::picture_tokens(*setup.plan.model);
   plan::PictureFacts out;
-  for (const auto& row : rows_of(setup))
+  const auto sets = sets_of(setup);
+  for (const auto& row : rows_of(sets))
     for (const auto& [number, mark] : row.own) ++out.pictures, out.tokens += tokens.placeholders(mark.size);
   double read = 0, weight = 0;  // pictures of a row of training, on average
   for (const auto& part : setup.loader->dataset().parts()) {
@@ -321,10 +400,10 @@ plan::PictureFacts picture_facts(const Setup& setup) {
     weight += part.share;
   }
   out.reads = read / weight * static_cast<double>(setup.steps->total_steps()) * setup.plan.batch.global;
+  // Which files there are this run's follows from weights that are not open yet: all counts as if it had to be written.
   const auto folder = folder_of(setup);
-  const auto room = free_bytes(folder);
-  const double least =
-      over_ranks(setup.world, room ? *room + data::bytes_of_features(folder) : 1e300, comm::ReduceOp::kMin);
+  const double room = data::closed_to_features(folder) ? 0 : free_bytes(folder).value_or(1e300);
+  const double least = over_ranks(setup.world, room, comm::ReduceOp::kMin);
   if (least < 1e300) out.room = least;
   return out;
 }

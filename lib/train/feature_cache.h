@@ -11,7 +11,8 @@
 
 namespace automodel::train {
 
-/// The pictures of the data that are open. Collective: ranks agree on the room.
+/// The pictures of the data that are open, and the room for their outputs: that of the rank that has least, 0 where the
+/// folder cannot be written to. Collective.
 plan::PictureFacts picture_facts(const Setup& setup);
 
 struct FeatureCache {

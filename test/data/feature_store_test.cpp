@@ -1,8 +1,13 @@
 // Files of a tower's outputs: what is read back, and what is noticed when they are cut, changed or written at once.
 #include "data/feature_store.h"
 
+#include <chrono>
+#include <cstring>
+#include <functional>
+
 #include <catch2/catch.hpp>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "temporary_folder.h"
 
@@ -24,6 +29,22 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> out;
   for (const auto& each : fs::directory_iterator(folder)) out.push_back(each.path());
   return out;
+}
+
+/// Changes the bytes of a record, with checksums that say nothing of it.
+void set_bytes(const fs::path& folder, std::size_t record, std::uint64_t bytes) {
+  const auto file = files_of(folder).front();
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::uint64_t data = 0;
+  std::memcpy(&data, text.data() + 16, sizeof data);
+  const std::size_t records = 40 + data;
+  std::memcpy(text.data() + records + record * 32 + 16, &bytes, sizeof bytes);
+  const std::uint32_t of_records = crc32c(std::string_view(text).substr(records));
+  std::memcpy(text.data() + 32, &of_records, sizeof of_records);
+  const std::uint32_t of_header = crc32c(std::string_view(text).substr(0, 36));
+  std::memcpy(text.data() + 36, &of_header, sizeof of_header);
+  std::ofstream(file, std::ios::binary) << text;
 }
 
 std::string id_of(const std::function<void()>& act) {
@@ -52,7 +73,8 @@ TEST_CASE("outputs of a tower are read as they were written, by key", "[data]") 
   CHECK(none.pictures() == 0);
   CHECK(store.values(2) == 2);
   CHECK(store.damaged().empty());
-  CHECK(bytes_of_features(folder.path()) > static_cast<double>(store.bytes()));
+  CHECK(store.bytes(kFirst) == 8);
+  CHECK(store.bytes(kSecond) == 4);
 }
 
 TEST_CASE("a file of outputs that is cut anywhere counts as missing", "[data]") {
@@ -90,6 +112,58 @@ TEST_CASE("every changed byte of a file of outputs is noticed", "[data]") {
   CHECK(refused == 12);  // the rows themselves
 }
 
+TEST_CASE("a file of outputs whose sizes cannot be counts as missing, whatever its checksums", "[data]") {
+  const std::uint64_t most = ~std::uint64_t{0};
+  for (const auto& [record, bytes] : std::vector<std::pair<std::size_t, std::uint64_t>>{
+           {1, 8}, {1, most - 3}, {1, most - 7}, {0, most - 3}, {1, 2}, {1, 0}, {0, 4}, {0, 12}}) {
+    INFO(record << " " << bytes);
+    const test::TemporaryFolder folder;
+    write(folder.path(), "key", {{kFirst, "aaaabbbb"}, {kSecond, "cccc"}});
+    set_bytes(folder.path(), record, record == 0 ? 8 : 4);
+    CHECK(FeatureStore(folder.path(), "key").read(kSecond) == "cccc");  // the checksums are those that are compared
+    set_bytes(folder.path(), record, bytes);
+    const FeatureStore store(folder.path(), "key");
+    CHECK(!store.has(kFirst));
+    CHECK(!store.has(kSecond));
+    CHECK(store.damaged().size() == 1);
+  }
+}
+
+TEST_CASE("a file of outputs that does not count leaves those of others as they were", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto write_as = [&](std::uint64_t row, const pictures::PictureContent& picture, const char* rows) {
+    FeatureWriter writer(folder.path(), "key", row);
+    writer.add(picture, rows);
+    writer.finish();
+  };
+  write_as(4, kFirst, "aaaa");
+  write_as(3, kSecond, "cccc");  // no whole row
+  CHECK(FeatureStore(folder.path(), "key").damaged().size() == 1);
+  CHECK(FeatureStore(folder.path(), "key").pictures() == 1);
+  CHECK(FeatureStore(folder.path(), "key").read(kFirst) == "aaaa");
+  write_as(8, kThird, "bbbbbbbb");  // rows of another size: those of one of the two files
+  const FeatureStore store(folder.path(), "key");
+  CHECK(store.damaged().size() == 2);
+  CHECK(store.pictures() == 1);
+  CHECK(store.has(kFirst) != store.has(kThird));
+  CHECK(store.read(store.has(kFirst) ? kFirst : kThird).size() == static_cast<std::size_t>(store.values(1)));
+}
+
+TEST_CASE("a writer removes what was left unfinished long ago", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto hours_old = [&](const std::string& name, int hours) {
+    const auto path = folder.write(name, "");
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+    return path;
+  };
+  const auto dead = hours_old("key.part1-00000000", 30), alive = hours_old("key.part2-00000000", 1);
+  const auto other = hours_old("key2.part1-00000000", 30);
+  write(folder.path(), "key", {{kFirst, "aaaa"}});
+  CHECK(!fs::exists(dead));
+  CHECK(fs::exists(alive));
+  CHECK(fs::exists(other));
+}
+
 TEST_CASE("several writers of the same outputs leave one whole file, an interrupted one none", "[data]") {
   const test::TemporaryFolder folder;
   {
@@ -109,6 +183,16 @@ TEST_CASE("a folder that cannot be written is named", "[data]") {
   const test::TemporaryFolder folder;
   folder.write("file", "");
   CHECK(id_of([&] { FeatureWriter(folder.path() / "file" / "cache", "key", 4); }) == "cannot-write");
+  for (const auto& closed : {folder.path() / "file" / "cache", folder.path() / "file", fs::path("/dev/null/x")}) {
+    INFO(closed.native());
+    const auto why = closed_to_features(closed);
+    REQUIRE(why);
+    CHECK(why->id == "cannot-write");
+    CHECK_THAT(why->message, Catch::Contains("'" + closed.native() + "'"));
+  }
+  CHECK(!closed_to_features(folder.path()));
+  CHECK(!closed_to_features(folder.path() / "new" / "cache"));
+  CHECK(!fs::exists(folder.path() / "new"));
 }
 
 }  // namespace automodel::data

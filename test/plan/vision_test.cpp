@@ -677,6 +677,8 @@ TEST_CASE("outputs of a frozen tower are cached where pictures are read more tha
   CHECK(features(recipe(kFrozen), known(10, 1e9)) == "computed: 10 pictures are read 1 times");
   CHECK(features(recipe(kFrozen), known(30, 20480)) == "cached: 10 pictures are read 3 times");
   CHECK(features(recipe(kFrozen), known(30, 20479)) == "computed: the disk has room for 20.0 KiB");
+  CHECK(features(recipe(kFrozen), known(30, 0)) ==
+        "computed: the folder of the cache cannot be written to, or its disk is full");
   CHECK(features(with_features("true", kFrozen), known(10, 1)) == "cached: dataset.cache_features is true");
   auto mock = recipe(kFrozen + "step_scheduler: {global_batch_size: 2, max_steps: 9}\n");
   const std::string section = "chat, path_or_dataset_id: " + kModel + "/samples.jsonl";
@@ -727,10 +729,45 @@ TEST_CASE("outputs of a tower are cached only where it is frozen", "[plan][visio
   auto taught = with_features("true", kFrozen + "teacher_model: {pretrained_model_name_or_path: " + kModel + "}\n");
   taught = "recipe: KnowledgeDistillationRecipeForVLM" + taught.substr(taught.find('\n'));
   CHECK(problems_of(taught).first == "unsupported-option dataset.cache_features");
+  // Nor does the plan tell what a cache would cost there.
+  taught.replace(taught.find(": true"), 6, ": auto");
+  const auto plan = test::planned(taught);
+  REQUIRE(plan.features);
+  CHECK(plan.features->why == "the tower of teacher_model needs the pixels");
+  CHECK(!plan.feature_costs);
   const std::string text =
       "model: {config: {model_type: llama, vocab_size: 64, hidden_size: 16, intermediate_size: 32, num_hidden_layers: "
       "2, num_attention_heads: 2}}\ndataset: {_target_: chat, path_or_dataset_id: x, cache_features: true}\n";
   CHECK_THAT(problems_of(text).second, Catch::Contains("no-effect dataset.cache_features"));
+}
+
+TEST_CASE("one folder keeps the outputs of a tower for all data sets", "[plan][vision]") {
+  const auto warned = [](const std::string& features, const std::string& sections, const std::string& rest = kFrozen) {
+    const auto [problems, warnings] = problems_of(with_features(features, rest + sections));
+    CHECK(problems.empty());
+    return warnings;
+  };
+  const auto validation = [](const std::string& name, const std::string& kind, const std::string& folder) {
+    return fmt::format("validation_dataset{}: {{_target_: {}, cache_dir: {}}}\n", name, kind, folder);
+  };
+  const std::string chat = "chat, path_or_dataset_id: " + kModel + "/samples.jsonl", mock = "mock_pictures";
+  CHECK(warned("true, cache_dir: a", "").empty());
+  CHECK(warned("auto, cache_dir: a", "step_scheduler: {max_steps: 9}\n").empty());
+  CHECK(warned("true", validation("", mock, "a")).empty());
+  CHECK(warned("true, cache_dir: a", validation("", mock, "a")).empty());
+  for (const auto& kind : {chat, mock})
+    CHECK(warned("true, cache_dir: a", validation("", kind, "b")) == "no-effect validation_dataset.cache_dir");
+  CHECK(warned("true", validation("_x", mock, "a") + validation("_y", mock, "b")) ==
+        "no-effect checkpoint.best_metric_key, no-effect validation_dataset_y.cache_dir");
+  CHECK(warned("false, cache_dir: a", validation("", mock, "a")) ==
+        "no-effect dataset.cache_dir, no-effect validation_dataset.cache_dir");
+  CHECK(warned("auto, cache_dir: a", "", "device: cpu\n") == "no-effect dataset.cache_dir");
+  auto mixture = recipe(kFrozen);
+  const std::string section = "{_target_: " + chat + "}";
+  mixture.replace(mixture.find(section), section.size(),
+                  "{_target_: mixture, datasets: [{weight: 1, dataset: {_target_: mock_pictures, cache_dir: a}}, "
+                  "{weight: 1, dataset: {_target_: mock_pictures, cache_dir: b}}]}");
+  CHECK(problems_of(mixture).second == "no-effect dataset.datasets.1.dataset.cache_dir");
 }
 
 TEST_CASE("keys for pictures do nothing for a language model, and its class must fit", "[plan][vision]") {

@@ -389,7 +389,7 @@ void check_cached_half(comm::World& world) {
   }
 }
 
-/// Opens a run's cache, and says how many pictures were computed for it.
+/// Opens a run's cache, and says how many pictures it has for the run, and how many were computed.
 std::string opened_cache(comm::World& world, const std::string& text) {
   const auto loaded = test::load_recipe(text);
   const train::Setup setup(loaded, world);
@@ -397,7 +397,9 @@ std::string opened_cache(comm::World& world, const std::string& text) {
   const auto made = train::cache_features(setup, start.weights);
   const auto found = made.line.find(": ");
   const auto what = made.line.substr(found + 2, made.line.find(" in ", found) - found - 2);
-  return fmt::format("{} pictures, {}", made.store->pictures(), what);
+  const std::string before = "features  ";
+  RANK_CHECK(made.line.starts_with(before));
+  return fmt::format("{}, {}", made.line.substr(before.size(), made.line.find(',') - before.size()), what);
 }
 
 /// Changes a value of the first tensor whose name has the word.
@@ -484,6 +486,85 @@ void check_damaged_cache(comm::World& world) {
   RANK_EQUAL(id, "features-damaged");
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+/// Where nothing can be written, auto trains without a cache, and true ends the run before it computes anything, unless
+/// all is there.
+void check_closed_cache(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const auto text = recipe_of(cached(frozen({.family = "gemma3"})), world.size(), folder / "run", false);
+  const auto wanted = replaced(text, "cache_features: true", "cache_features: auto");
+  const auto why = [&](const std::string& recipe) {
+    const auto loaded = test::load_recipe(recipe);
+    const train::Setup setup(loaded, world);
+    return fmt::format("{} {}", setup.plan.features->cached, setup.plan.features->why);
+  };
+  const auto within = [&](const std::string& recipe, const test::fs::path& path) {
+    return replaced(recipe, (folder / "features").native(), path.native());
+  };
+  RANK_CHECK(why(wanted).starts_with("true 10 pictures are read"));
+  if (world.rank() == 0) std::ofstream(folder / "file") << "";
+  world.control().barrier()->wait();
+  for (const auto& closed : {folder / "file" / "cache", test::fs::path("/dev/null/x")}) {
+    RANK_EQUAL(why(within(wanted, closed)), "false the folder of the cache cannot be written to, or its disk is full");
+    RANK_EQUAL(test::train_to(world, within(wanted, closed), 1).size(), std::size_t{1});
+    try {
+      opened_cache(world, within(text, closed));
+      RANK_CHECK(false);
+    } catch (const Error& error) {
+      const auto& problem = error.problems().front();
+      RANK_EQUAL(problem.id.name(), "cannot-write");
+      RANK_CHECK(problem.where.line > 0 && problem.message.find(closed.native()) != std::string::npos);
+    }
+  }
+  world.control().barrier()->wait();
+}
+
+/// Files of a shared folder: only this run's pictures are counted, and the section that names it need not be the first.
+void check_shared_cache(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const auto text = recipe_of(cached(frozen({.family = "qwen3_vl"})), world.size(), folder / "run", false);
+  const auto where = ", cache_dir: " + (folder / "features").native();
+  const std::string validation =
+      "validation_dataset: {_target_: mock_pictures, num_samples: 4, num_images_per_sample: 2, image_size: [40, 24]";
+  RANK_EQUAL(opened_cache(world, replaced(text, where, "") + validation + where + "}\n"), "18 pictures, 18 computed");
+  RANK_EQUAL(opened_cache(world, text), "10 pictures, all from an earlier run");
+  RANK_EQUAL(opened_cache(world, text + validation + "}\n"), "18 pictures, all from an earlier run");
+  world.control().barrier()->wait();
+}
+
+/// A picture that changes behind the opening of the data is named by its data set.
+void check_changed_picture(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const auto rows = vision_folder() + "/llava/samples.jsonl";
+  test::fs::create_directory(folder / "rows");
+  test::fs::copy(rows, folder / "rows");
+  test::fs::copy(vision_folder() + "/llava/pictures", folder / "rows" / "pictures");
+  const auto put = [&](const char* name) {  // pictures of one size
+    test::fs::copy_file(vision_folder() + "/pictures/" + name, folder / "rows" / "pictures" / "t00.png",
+                        test::fs::copy_options::overwrite_existing);
+  };
+  put("grey_16bit.png");
+  const auto text = recipe_of(cached(frozen({.family = "gemma3"})), world.size(), folder / "run", false);
+  const auto own = (folder / "rows" / "samples.jsonl").native();
+  const auto loaded = test::load_recipe(replaced(text, rows, own));
+  const train::Setup setup(loaded, world);
+  const auto start = train::find_start(setup, nullptr);
+  put("rgb_16bit.png");
+  try {
+    train::cache_features(setup, start.weights);
+    RANK_CHECK(false);
+  } catch (const Error& error) {
+    const auto& problem = error.problems().front();
+    RANK_EQUAL(problem.id.name(), "bad-row");
+    RANK_EQUAL(problem.message,
+               "picture 0 of row 0 of dataset ('" + own + "') has changed since the data set was opened");
+    RANK_CHECK(problem.key == "dataset" && problem.where.line > 0);
+  }
+}
+
 /// Saved models are whole and resumed runs the same, whether the cache is on, off, or changed in between.
 void check_cached_saves(comm::World& world) {
   for (const bool adapters : {false, true}) {
@@ -522,6 +603,9 @@ const std::vector<test::RankCase> kCases = {
     {"a frozen tower's outputs are computed once", check_cached, 1, 1},
     {"the same in bfloat16", check_cached_half, 1, 1},
     {"outputs follow from weights, processor and types", check_cache_key},
+    {"a cache that cannot be written", check_closed_cache, 1, 1},
+    {"a cache that several runs share", check_shared_cache},
+    {"a picture that has changed is named by its data set", check_changed_picture, 1, 1},
     {"damaged outputs are computed again or refused", check_damaged_cache, 1, 1},
     {"models are saved whole without their tower", check_cached_saves},
     {"outputs of a validation set", check_cached_validation},
