@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
+#include "base/expert_number.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/linear.h"
@@ -29,10 +30,6 @@ namespace automodel::model {
 
 using arch::Part;
 using arch::RouterScore;
-
-/// bfloat16 holds integers up to this exactly; a table has larger ones as this minus the number
-/// (checkpoint::convert_elements).
-constexpr double kExactIntegers = 256;
 
 Router::Router(const BlockContext& context, int layer)
     : moe_(*context.spec.moe), layer_(layer), eps_(context.spec.norm_eps) {
@@ -76,7 +73,7 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
 /// The experts of each token, from a table of all tokens.
 at::Tensor Router::looked_up(const at::Tensor& ids) const {
   const auto stored = table_->value.index_select(0, ids.flatten()).to(at::kFloat);
-  return at::where(stored.lt(0), kExactIntegers - stored, stored).to(at::kLong);
+  return at::where(stored.lt(0), static_cast<double>(kExactIntegers) - stored, stored).to(at::kLong);
 }
 
 /// SparseMixer weights: each expert, best first, gets its probability in a softmax over only those logits that are

@@ -14,6 +14,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include "base/expert_number.h"
 #include "base/random.h"
 #include "model/slice.h"
 #include "ops/scalar_type.h"
@@ -65,13 +66,9 @@ void fill_decay(const RandomStream& stream, const arch::Parameter& info, std::ui
   }
 }
 
-/// Numbers of experts in turn, so that all are chosen alike, as convert_elements() has them in memory.
+/// Numbers of experts in turn, so that all are chosen alike, as they are in memory.
 void fill_table(const arch::Parameter& info, std::int64_t first, std::span<float> out) {
-  constexpr std::int64_t kExactIntegers = 256;
-  for (auto& value : out) {
-    const auto number = first++ % static_cast<std::int64_t>(info.start);
-    value = static_cast<float>(number > kExactIntegers ? kExactIntegers - number : number);
-  }
+  for (auto& value : out) value = static_cast<float>(stored_expert(first++ % static_cast<std::int64_t>(info.start)));
 }
 
 double deviation(const arch::ModelSpec& spec, const arch::Parameter& info) {

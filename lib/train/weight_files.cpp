@@ -10,6 +10,7 @@
 #include <ATen/ops/where.h>
 
 #include "base/error.h"
+#include "base/expert_number.h"
 #include "checkpoint/format/elements.h"
 #include "model/slice.h"
 #include "ops/graph.h"
@@ -55,8 +56,8 @@ void read_turned(const checkpoint::WeightPlace& place, const model::Weight& weig
 void check_experts(const checkpoint::StoredTensor& stored, const arch::Parameter& info, const at::Tensor& table) {
   if (table.numel() == 0) return;
   const auto wide = table.to(at::kDouble);
-  const auto numbers = at::where(wide.lt(0), 256 - wide, wide);
-  const auto most = numbers.max().item<double>();
+  const auto numbers = at::where(wide.lt(0), static_cast<double>(kExactIntegers) - wide, wide);
+  const auto most = numbers.max().item<double>();  // not a number if any is negative in the file
   if (most < info.start) return;
   throw Error(ExitCode::kCheckpoint,
               Diagnostic{"expert-out-of-range"}

@@ -254,6 +254,8 @@ TEST_CASE("a configuration class that transformers lacks provides its defaults",
   REQUIRE(result.plan);
   CHECK(result.plan->model->spec.hidden == 4096);
   CHECK(result.plan->model->spec.layers == 7);
+  CHECK(result.plan->model->spec.rope.kind == arch::RopeKind::kDefault);  // YaRN is the published model's
+  CHECK(result.plan->model->spec.compressed->rates == std::vector<int>{128, 128, 128, 4, 128, 4, 128});
 }
 
 TEST_CASE("text_config replaces keys of the decoder where they are", "[plan]") {

@@ -11,6 +11,7 @@
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
 #include "arch/rope_config.h"
+#include "base/expert_number.h"
 
 namespace automodel::arch {
 namespace deepseek_v4 {
@@ -139,14 +140,13 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
     moe.score = found->second;
   if (moe.output_router_logits)
     config.bad_value("output_router_logits", "the auxiliary loss is not supported in this family", "leave it out");
-  constexpr int kMostNumbered = 512;  // what checkpoint::convert_elements keeps exactly
   const auto types = names_of_layers(config, spec, "mlp_layer_types", {"hash_moe", "moe"});
   const int first = config.integer({"num_hash_layers"}, 3, 0, kMostLayers);
   for (int layer = 0; layer < spec.layers; ++layer)
     moe.table_layers.push_back(types.empty() ? layer < first : types[static_cast<std::size_t>(layer)] == "hash_moe");
-  if (moe.experts > kMostNumbered)
+  if (moe.experts > kMostNumberedExperts && std::ranges::find(moe.table_layers, true) != moe.table_layers.end())
     config.bad_value("n_routed_experts", fmt::format("'n_routed_experts' is {}", moe.experts),
-                     fmt::format("a table of tokens numbers at most {} experts", kMostNumbered));
+                     fmt::format("a table of tokens numbers at most {} experts", kMostNumberedExperts));
   check_experts(config, spec);
 }
 

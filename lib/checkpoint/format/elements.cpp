@@ -6,19 +6,13 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/expert_number.h"
 
 namespace automodel::checkpoint {
 namespace {
 
 constexpr std::int64_t kConvertedAtOnce = 4096;
 
-/// bfloat16 holds integers up to this exactly.
-constexpr std::int64_t kExactIntegers = 256;
-
-template <class T>
-double folded(T number) {
-  return static_cast<double>(number > kExactIntegers ? kExactIntegers - number : number);
-}
 template <class T>
 T unfolded(double value) {
   const auto number = std::llround(value);
@@ -38,8 +32,8 @@ void widen(ElementType type, const char* from, Wide* to, std::int64_t count) {
   if (type == ElementType::kF32) return each(float{}, [](float v) { return v; });
   if (type == ElementType::kBF16) return each(std::uint16_t{}, to_float_from_bf16);
   if (type == ElementType::kF16) return each(std::uint16_t{}, to_float_from_f16);
-  if (type == ElementType::kI64) return each(std::int64_t{}, folded<std::int64_t>);
-  if (type == ElementType::kI32) return each(std::int32_t{}, folded<std::int32_t>);
+  if (type == ElementType::kI64) return each(std::int64_t{}, stored_expert);
+  if (type == ElementType::kI32) return each(std::int32_t{}, stored_expert);
   throw InternalError("only floating-point elements are converted");
 }
 

@@ -95,6 +95,8 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
     if (parameter.role == arch::Role::kEmbedding) out.push_back({"embed.weight", shape});
     if (auto name = replaced(parameter.fqn, "model.hc_head.hc_", "hc_head_"); !name.empty())
       out.push_back({std::move(name), shape});
+    if (auto name = replaced(parameter.fqn, ".attn.norm.", ".attn.kv_norm."); !name.empty())
+      out.push_back({std::move(name), shape});
   }
   const std::string base = layout.base + ".";
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
@@ -116,8 +118,8 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
       name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))
     return true;
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
-  if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;  // Qwen3-Next and Qwen3.5
-  if (name.starts_with("model.mtp.")) return true;                   // MiMo-V2
+  if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;                       // Qwen3-Next and Qwen3.5
+  if (spec.model_type == "mimo_v2_flash" && name.starts_with("model.mtp.")) return true;  // its config has no number
   if (spec.vision && spec.vision->kind == arch::TowerKind::kGemma4 &&
       (name.starts_with("model.audio_tower.") || name.starts_with("model.embed_audio.")))
     return true;
