@@ -29,11 +29,11 @@ void TextPixels::add(pictures::Size size) {
   sum_ += area(size) + area(resized);
   if (sum_ > kMost)
     throw pictures::PictureError(
-        fmt::format("the row's pictures have more than {} pixels, as files and resized", kMost));
+        fmt::format("its pictures together have more than {} pixels, as files and resized", kMost));
 }
 
 RowRefused no_room_for_pictures(std::int64_t most) {
-  return RowRefused(fmt::format("its pictures need more than the {} tokens that the row may have", most));
+  return RowRefused(fmt::format("its pictures need more than the {} tokens that there may be", most));
 }
 
 std::optional<PictureText> PictureText::open(const tokenizer::Tokenizer& tokenizer, Encode encode,

@@ -33,7 +33,7 @@ class TextPixels {
 
 /// Tokens of one text's pictures: a limit where nothing else sets one.
 inline constexpr std::int64_t kMostPictureTokens = 1 << 20;
-/// "its pictures need more than the 20 tokens that the row may have".
+/// "its pictures need more than the 20 tokens that there may be".
 RowRefused no_room_for_pictures(std::int64_t most);
 
 class PictureText {

@@ -34,8 +34,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 /// Attention of the last tokens of a text over the (cached) keys and values of all its tokens: query i is at position
 /// keys - queries + i. Causal, unless there are no earlier tokens; not recorded in the graph. q [batch, queries, heads,
-/// width], keys [batch, keys, groups,
-/// ...].
+/// width], keys and values [batch, keys, groups, ...].
 at::Tensor attention_after(const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& keys_values,
                            const AttentionOptions& options);
 

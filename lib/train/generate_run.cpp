@@ -275,11 +275,18 @@ class GenerateRun {
     try {
       return picture_text_->with_pictures(ids, sizes_, data::kMostPictureTokens);
     } catch (const data::RowRefused& error) {
-      throw Error(Diagnostic{"bad-value"}
-                      .says("the prompt cannot be asked about the pictures: {}", error.what())
-                      .hint("leave '{}' out of the prompt: --image puts it there, once for each picture",
-                            tokenizer_->folder()->token(picture_text_->tokens().placeholder))
-                      .at({"command line", 0, 0}));
+      const auto placeholder = picture_text_->tokens().placeholder;
+      const auto name = tokenizer_->folder()->token(placeholder);
+      const auto places = std::ranges::count(ids, placeholder);
+      const auto shown = static_cast<std::ptrdiff_t>(sizes_.size());
+      throw Error(
+          Diagnostic{"bad-value"}
+              .says("the prompt cannot be asked about the pictures: {}", error.what())
+              .hint(places == shown ? "show fewer or smaller pictures"
+                    : places > shown
+                        ? fmt::format("leave '{}' out of the text: --image puts it there, once for each picture", name)
+                        : fmt::format("the chat template must put '{}' where a message has a picture", name))
+              .at({"command line", 0, 0}));
     }
   }
 

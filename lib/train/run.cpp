@@ -231,7 +231,7 @@ class Run {
   /// Prints the last lines of the run.
   void close_report(ExitCode code) {
     if (world_.rank() != 0) return;
-    // What generate could be given: it takes language models only.
+    // What generate could be given.
     const auto choice = data::text_choice(*recipe_.dataset());
     const auto& spec = setup_->plan.model->spec;
     const auto& generation = recipe_.generation();

@@ -287,7 +287,7 @@ TEST_CASE("rows whose pictures cannot be used are refused with the reason", "[pi
   CHECK(refusal(row(Json::array({picture(rgb)})), "", large).empty());
   Json many = Json::array();
   for (int i = 0; i < 9; ++i) many.push_back(picture(rgb));
-  CHECK_THAT(refusal(row(many), "", large), Catch::Contains("the row's pictures have more than"));
+  CHECK_THAT(refusal(row(many), "", large), Catch::Contains("its pictures together have more than"));
 }
 
 TEST_CASE("what does not work with pictures is refused, and a template must show where answers begin", "[pictures]") {

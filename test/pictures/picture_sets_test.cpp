@@ -170,7 +170,7 @@ TEST_CASE("tokens of sets of pictures are those of the collate function that a r
                              collate);
     if (each.contains("error")) {
       REQUIRE(!opened.rejected.empty());
-      CHECK(opened.rejected[0].second.message == "its pictures need more than the 12 tokens that the row may have");
+      CHECK(opened.rejected[0].second.message == "its pictures need more than the 12 tokens that there may be");
       continue;
     }
     REQUIRE(opened.dataset);
@@ -396,7 +396,7 @@ TEST_CASE("max_length of random pictures cuts rows, unless the recipe says other
   // Pictures are never cut.
   const auto narrow = open({{"_target_", kMock}, {"image_size", {8, 8}}, {"max_length", 12}}, true);
   REQUIRE(!narrow.rejected.empty());
-  CHECK(narrow.rejected[0].second.message == "its pictures need more than the 12 tokens that the row may have");
+  CHECK(narrow.rejected[0].second.message == "its pictures need more than the 12 tokens that there may be");
   // Rows of other sets that are packed are cut to max_length of the packs where truncate says so.
   Json tulu = {{"dataset", {{"_target_", kPrefix + "make_tulu3_dataset"}, {"truncate", true}}}};
   tulu.update(packs);
