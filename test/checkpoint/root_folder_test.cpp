@@ -99,6 +99,20 @@ TEST_CASE("Retention deletes the oldest checkpoints, but never a linked one or t
   CHECK(retain(root.path(), 0).empty());
 }
 
+TEST_CASE("Other content under the same name is another run") {
+  const RunIdentity here{{"llama", "1"}, {"rows.jsonl", "2"}, {"full", "3"}};
+  CHECK(differences(here, here).empty());
+  auto there = here;
+  there.data.digest = "4";
+  REQUIRE(differences(here, there).size() == 1);
+  CHECK(differences(here, there)[0].find("is rows.jsonl, as in the checkpoint, but its content differs") !=
+        std::string::npos);
+  there = here;
+  there.model = {"gpt2", "5"};
+  REQUIRE(differences(here, there).size() == 1);
+  CHECK(differences(here, there)[0].find("is llama, the checkpoint's is gpt2") != std::string::npos);
+}
+
 TEST_CASE("A manifest detects a file that was truncated, changed or deleted") {
   const TemporaryFolder root;
   root.write("a/model/x.bin", "hello world");
@@ -123,6 +137,8 @@ TEST_CASE("A manifest detects a file that was truncated, changed or deleted") {
         0);
   root.write("a/model/x.bin", "hello worl");
   CHECK(check().find("has 10 bytes and should have 11") != std::string::npos);
+  root.write("a/model/x.bin", "hello worlds");
+  CHECK(check().find("has 12 bytes and should have 11") != std::string::npos);
   fs::remove(root.path() / "a/model/x.bin");
   CHECK(check().find("is gone") != std::string::npos);
 }

@@ -183,7 +183,9 @@ TEST_CASE("A file truncated at any byte is refused") {
 
 TEST_CASE("A folder of several files is read as one table, and the index decides which file has a tensor") {
   const TemporaryFolder folder;
-  folder.write("one.safetensors", raw_safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "1"));
+  folder.write("one.safetensors", raw_safetensors(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                                  R"("c":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                                                  "14"));
   folder.write("two.safetensors", raw_safetensors(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                                   R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                                                   "23"));
@@ -200,6 +202,7 @@ TEST_CASE("A folder of several files is read as one table, and the index decides
   };
   CHECK(index(R"({"a":"one.safetensors","b":"two.safetensors"})") == "1");
   CHECK(index(R"({"a":"two.safetensors","b":"two.safetensors"})") == "3");
+  CHECK(index(R"({"c":"one.safetensors","a":"two.safetensors","b":"two.safetensors"})") == "3");
   CHECK(index(R"({"a":"one.safetensors","b":"one.safetensors"})")
             .find("index-missing-tensor: 'one.safetensors' has no tensor 'b'") == 0);
   CHECK(index(R"({"a":"none.safetensors"})").find("cannot-read: ") == 0);

@@ -132,6 +132,9 @@ TEST_CASE("stage numbers below one are refused, each under its key", "[plan]") {
   CHECK(problems[1].key == "distributed.pp_size");
   CHECK(problems[2].key == "distributed.pipeline.layers_per_stage");
   problems.clear();
+  CHECK_FALSE(calculate_virtual_stages({0, 1, 1, true, false, StageRounding::kRefuse}, problems));
+  CHECK(problems.size() == 1);  // one is a number of ranks and of layers
+  problems.clear();
   CHECK(calculate_virtual_stages({1, 1, 1, true, false, StageRounding::kRefuse}, problems) == VirtualStages{1, 1});
   CHECK(calculate_virtual_stages({8, std::int64_t{1} << 60, 1, true, false, StageRounding::kRefuse}, problems) ==
         VirtualStages{1, 1});

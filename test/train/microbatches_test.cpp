@@ -10,6 +10,7 @@
 namespace automodel::train {
 namespace {
 
+/// The numbers of the tokens that draw at `place`, of its step and seed.
 std::vector<std::int64_t> tokens_drawn(const DropoutPlace& place) {
   std::vector<model::Microbatch> microbatches(2);
   for (auto& microbatch : microbatches) {
@@ -18,8 +19,11 @@ std::vector<std::int64_t> tokens_drawn(const DropoutPlace& place) {
   }
   draw_dropout(microbatches, place);
   std::vector<std::int64_t> out;
-  for (const auto& microbatch : microbatches)
+  for (const auto& microbatch : microbatches) {
+    CHECK(microbatch.draw->seed == place.seed);
+    CHECK(microbatch.draw->step == place.step);  // another step drops others
     out.insert(out.end(), microbatch.draw->tokens.begin(), microbatch.draw->tokens.end());
+  }
   return out;
 }
 

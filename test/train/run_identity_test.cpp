@@ -12,10 +12,16 @@
 namespace automodel::train {
 namespace {
 
-/// Three rows; the last id of the middle one is `id`.
-std::string rows(int id) {
-  return "{\"input_ids\": [1, 2, 3, 4]}\n{\"input_ids\": [5, 6, 7, " + std::to_string(id) +
-         "]}\n{\"input_ids\": [9, 10, 11, 12]}\n";
+/// Three rows; the middle one begins with `first` and ends with `last`.
+std::string rows(int last, int first = 5) {
+  return "{\"input_ids\": [1, 2, 3, 4]}\n{\"input_ids\": [" + std::to_string(first) + ", 6, 7, " +
+         std::to_string(last) + "]}\n{\"input_ids\": [9, 10, 11, 12]}\n";
+}
+
+std::string equal_rows(int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += "{\"input_ids\": [1, 2, 3, 4]}\n";
+  return out;
 }
 
 class Identities {
@@ -24,6 +30,9 @@ class Identities {
     folder_.write("rows.jsonl", rows(8));
     folder_.write("moved/rows.jsonl", rows(8));
     folder_.write("other/rows.jsonl", rows(13));
+    folder_.write("begins/rows.jsonl", rows(8, 13));
+    folder_.write("many/rows.jsonl", equal_rows(20));
+    folder_.write("more/rows.jsonl", equal_rows(21));
   }
   checkpoint::RunIdentity of(const std::vector<std::string>& words = {}, int ranks = 1) const {
     const std::string text =
@@ -69,6 +78,11 @@ TEST_CASE("another configuration of a model, other samples or another method mak
   const auto other = identities.of({"dataset.path=" + identities.path("other/rows.jsonl")});
   CHECK(other.data.digest != run.data.digest);  // as many rows in a file of the same name
   CHECK(other.model == run.model);
+  // The first token of a row is no label.
+  CHECK(identities.of({"dataset.path=" + identities.path("begins/rows.jsonl")}).data.digest != run.data.digest);
+  // More rows than are sampled, so that only their number differs.
+  CHECK(identities.of({"dataset.path=" + identities.path("many/rows.jsonl")}).data.digest !=
+        identities.of({"dataset.path=" + identities.path("more/rows.jsonl")}).data.digest);
   const auto adapters = identities.of({"peft={dim: 2}"});
   CHECK(!(adapters.method == run.method));
   CHECK(adapters.model == run.model);

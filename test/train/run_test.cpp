@@ -95,7 +95,7 @@ TEST_CASE("a run records MFU where the peak is known", "[train]") {
   CHECK(fast.front().work == Approx(slow.front().work / 8));  // the same work of two ranks with four times the peak
 }
 
-TEST_CASE("validation may use another batch size than training", "[train]") {
+TEST_CASE("a validation loss is the mean over label tokens for every batch size", "[train]") {
   // Six rows with 2 to 12 label tokens, so that a mean of means is another number.
   std::string rows;
   for (int row = 0; row < 6; ++row)
@@ -103,21 +103,25 @@ TEST_CASE("validation may use another batch size than training", "[train]") {
         "{\"prompt\": \"abc\", \"response\": \"" + std::string(static_cast<std::size_t>(1 + 2 * row), 'd') + "\"}\n";
   const test::TemporaryFolder data;
   const auto path = data.write("validation.jsonl", rows).native();
-  const auto losses = [&](std::vector<std::string> words, int batch, int ranks) {
+  const auto losses = [&](std::vector<std::string> words, int batch, int ranks) {  // `batch` rows on each rank
     words.push_back("validation_dataset={_target_: jsonl, path: " + path + ", tokenizer: bytes}");
-    words.push_back("validation_dataloader={batch_size: " + std::to_string(batch) + "}");
+    words.push_back("step_scheduler.local_batch_size=" + std::to_string(batch));
     words.push_back("step_scheduler.val_every_steps=2");
     const test::TemporaryFolder folder;
     CHECK(train(words, ranks, "", folder).size() == 4);
     std::vector<double> out;
     std::ifstream log(folder.path() / "run/validation.jsonl");
-    for (std::string line; std::getline(log, line);) out.push_back(nlohmann::json::parse(line).at("val_loss"));
+    for (std::string line; std::getline(log, line);) {
+      const auto row = nlohmann::json::parse(line);
+      CHECK(row.at("num_label_tokens") == 42);
+      out.push_back(row.at("val_loss"));
+    }
     REQUIRE(out.size() == 2);
     return out;
   };
-  const auto whole = losses({}, 6, 1);
+  const auto whole = losses({}, 8, 1);  // all six rows in one batch
   for (const auto& [words, batch, ranks] : std::vector<std::tuple<std::vector<std::string>, int, int>>{
-           {{}, 2, 1}, {{}, 1, 1}, {{}, 1, 2}, {kPipeline, 1, 2}}) {
+           {{}, 2, 1}, {{}, 1, 1}, {{}, 1, 2}, {kPipeline, 2, 2}}) {
     const auto parts = losses(words, batch, ranks);
     for (std::size_t i = 0; i < whole.size(); ++i) CHECK(parts[i] == Approx(whole[i]).epsilon(1e-9));
   }
