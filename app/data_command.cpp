@@ -363,7 +363,10 @@ int run_data(const Options& options) {
     return fmt::format("{}\n{}", dataset->summary(), parts_of(*rows) + lengths_of(*rows) + cut_rows(*config, *rows));
   };
   if (!options.html.empty()) {
-    Paging paging(*dataset, tokenizer.get(), context.pictures, limits_of(*config));
+    auto limits = limits_of(*config);
+    // A pack does not tell of which part its rows are.
+    if (packs && std::ranges::adjacent_find(limits, std::not_equal_to()) != limits.end()) limits = {0};
+    Paging paging(*dataset, tokenizer.get(), context.pictures, std::move(limits));
     write_file(options.html, page_of(options, loaded, key, *dataset, packs, rejected, paging, summary()));
     // After the file, so that a page that cannot be written leaves the problem alone in the output of --json.
     if (options.json) Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected);

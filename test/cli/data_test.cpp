@@ -158,6 +158,17 @@ TEST_CASE("data --html shows label tokens, padding, cut and unusable rows, and t
   has(packs, "<h2>pack 0</h2>");
   has(packs, "the next row of the pack</span>");
   CHECK(packs.find("<h2>row 0") == std::string::npos);
+  has(packs, "fills seq_length 60 or was cut to it");
+  // Rows of several sections, of which a pack tells no limit.
+  auto other = recipe["dataset"];
+  other["seq_length"] = 90;
+  recipe["dataset"] = {
+      {"_target_", "mixture"},
+      {"datasets", {{{"weight", 1}, {"dataset", recipe["dataset"]}}, {{"weight", 1}, {"dataset", other}}}}};
+  recipe["packed_sequence"]["packed_sequence_size"] = 256;
+  const auto mixed = page_of("");
+  has(mixed, "the next row of the pack</span>");
+  CHECK(mixed.find("fills seq_length") == std::string::npos);
 }
 
 TEST_CASE("data --html holds pictures up to a limit, and names those that it leaves out", "[cli]") {
