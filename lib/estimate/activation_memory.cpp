@@ -61,6 +61,13 @@ double compressed_width(const arch::ModelSpec& spec, int layer, double query) {
   return 3 * query + low + key + 8 * series;
 }
 
+/// Bytes per token of the mask that compressed attention keeps: a byte for each token and entry of the sequence.
+double compressed_mask(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  const int rate = spec.compression(layer);
+  if (rate == 0 || r.sequence < rate) return 0;
+  return static_cast<double>(r.sequence + r.sequence / rate);
+}
+
 plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   if (r.shares != nullptr) return r.shares->layer(layer).widths;
   return {.heads = r.tp, .keys = std::min(r.tp, spec.kv_heads), .up = r.tp, .down = r.tp};
@@ -182,7 +189,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   // Statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
   const auto tokens = static_cast<double>(r.tokens);
-  const double whole = tokens * (elements * r.bytes + statistics);
+  const double mask = compressed_mask(spec, layer, r);
+  const double whole = tokens * (elements * r.bytes + statistics + mask);
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
@@ -202,7 +210,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   }
-  out.forward = tokens * forward_elements(spec, w) * r.bytes + chunk.forward;
+  out.forward = tokens * (forward_elements(spec, w) * r.bytes + mask) + chunk.forward;
   out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four GEMMs and the gradients of their outputs.
   double operands = 0;

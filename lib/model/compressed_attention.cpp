@@ -7,7 +7,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -31,30 +30,13 @@ using arch::Part;
 
 constexpr double kUnseen = -std::numeric_limits<double>::infinity();
 
-/// Rotates the last channels of heads, in one pass over whole heads: the first ones have an angle of 0.
-class TrailingRope {
- public:
-  TrailingRope() = default;
-  TrailingRope(RopeTable* table, std::int64_t width) : table_(table), width_(width) {}
-  /// x [batch, tokens, heads, width]; positions int64 [batch, tokens], below `reach`. `back`: by the opposite angle.
-  at::Tensor operator()(const at::Tensor& x, const at::Tensor& positions, std::int64_t reach, bool back = false) {
-    const auto angles = table_->angles(reach);
-    if (!cos_.defined() || !angles.cos.is_same(of_)) {
-      const ops::NoGraph guard;
-      const auto missing = width_ / 2 - angles.cos.size(1);
-      of_ = angles.cos;
-      cos_ = at::constant_pad_nd(angles.cos, {missing, 0}, 1);
-      sin_ = at::constant_pad_nd(angles.sin, {missing, 0}, 0);
-      opposite_ = -sin_;
-    }
-    return ops::rope(x, cos_, back ? opposite_ : sin_, positions, table_->interleaved());
-  }
-
- private:
-  RopeTable* table_ = nullptr;
-  std::int64_t width_ = 0;
-  at::Tensor of_ = {}, cos_ = {}, sin_ = {}, opposite_ = {};  ///< of the table that was last asked for
-};
+/// Rotates the last channels of x [batch, tokens, heads, width]; positions int64 [batch, tokens], below `reach`.
+/// `back`: by the opposite angle.
+at::Tensor rotated(RopeTable& table, const at::Tensor& x, const at::Tensor& positions, std::int64_t reach,
+                   bool back = false) {
+  const auto angles = table.trailing(reach, x.size(3));
+  return ops::rope(x, angles.cos, back ? angles.opposite : angles.sin, positions, table.interleaved());
+}
 
 /// The windows of a microbatch that are complete: each of `rate` tokens of one document.
 struct Windows {
@@ -164,14 +146,12 @@ class CompressedAttention : public Block {
     out_ = weights.product({Part::kAttentionOut});
     options_.scale = 1 / std::sqrt(static_cast<double>(spec_.head_dim));
     options_.sinks = weights.weight(Part::kSinks);
-    auto* table = rate_ > 0 ? context.rope : context.sliding_rope;
-    rope_ = TrailingRope(table, spec_.head_dim);
+    rope_ = rate_ > 0 ? context.rope : context.sliding_rope;
     if (rate_ == 0) return;
     sparse_ = attention_.is_sparse(layer);
     entries_ = Entries(weights, {Part::kEntryValue, Part::kEntryLogits, Part::kEntryBias, Part::kEntryNorm},
                        spec_.head_dim, sparse_, spec_.norm_eps);
     if (!sparse_) return;
-    index_rope_ = TrailingRope(table, attention_.index_dim);
     index_query_ = weights.weight(Part::kIndexQuery);
     index_weights_ = weights.weight(Part::kIndexWeights);
     index_entries_ = Entries(
@@ -184,9 +164,10 @@ class CompressedAttention : public Block {
     const auto reach = microbatch.reach();
     const auto low_q = ops::rms_norm(ops::linear(y, drawn(q_down_, microbatch)), *q_norm_, spec_.norm_eps);
     const auto wide_q = ops::linear(low_q, drawn(q_up_, microbatch)).view({batch, tokens, heads, width});
-    const auto q = rope_(ops::rms_norm(wide_q, no_weight(wide_q), spec_.norm_eps), microbatch.positions, reach);
+    const auto q =
+        rotated(*rope_, ops::rms_norm(wide_q, no_weight(wide_q), spec_.norm_eps), microbatch.positions, reach);
     auto key = ops::rms_norm(ops::linear(y, drawn(key_, microbatch)), *key_norm_, spec_.norm_eps);
-    key = rope_(key.view({batch, tokens, 1, width}), microbatch.positions, reach);
+    key = rotated(*rope_, key.view({batch, tokens, 1, width}), microbatch.positions, reach);
     auto options = options_;
     if (rate_ == 0 || tokens < rate_) {
       options.window = spec_.sliding_window;
@@ -195,11 +176,11 @@ class CompressedAttention : public Block {
     } else {
       const auto windows = windows_of(microbatch, rate_);
       const auto entries = entries_(y, windows, microbatch).unsqueeze(2);
-      key = at::cat({key, rope_(entries, windows.starts, reach)}, 1);
+      key = at::cat({key, rotated(*rope_, entries, windows.starts, reach)}, 1);
       options.causal = false;
       options.chosen = at::cat({near(microbatch), seen_entries(y, low_q, windows, microbatch)}, 2);
     }
-    const auto attended = rope_(ops::attention(q, key, key, options), microbatch.positions, reach, true);
+    const auto attended = rotated(*rope_, ops::attention(q, key, key, options), microbatch.positions, reach, true);
     const std::int64_t groups = attention_.output_groups;
     const auto of_group = attended.reshape({batch * tokens, groups, -1}).transpose(0, 1);
     const auto matrices = ops::use(*out_down_, y).unflatten(0, {groups, -1}).transpose(1, 2);
@@ -242,11 +223,11 @@ class CompressedAttention : public Block {
     const auto product = [](const at::Tensor& x, const ops::Parameter& weight) {
       return at::matmul(x, weight.dense().t());
     };
-    const auto q = index_rope_(product(low_q.detach(), *index_query_).view({batch, tokens, heads, width}),
-                               microbatch.positions, microbatch.reach())
+    const auto q = rotated(*rope_, product(low_q.detach(), *index_query_).view({batch, tokens, heads, width}),
+                           microbatch.positions, microbatch.reach())
                        .to(type);
     const auto entries = index_entries_(y.detach(), windows, microbatch).unsqueeze(2);
-    const auto k = index_rope_(entries, windows.starts, microbatch.reach()).squeeze(2).to(type).transpose(1, 2) /
+    const auto k = rotated(*rope_, entries, windows.starts, microbatch.reach()).squeeze(2).to(type).transpose(1, 2) /
                    std::sqrt(static_cast<double>(width));
     const auto weights = product(y.detach(), *index_weights_).to(type) / std::sqrt(static_cast<double>(heads));
     auto scores = at::zeros(windows.visible.sizes(), k.options());
@@ -268,7 +249,7 @@ class CompressedAttention : public Block {
                  *index_weights_ = nullptr;
   ops::Parameter ones_ = {};
   Entries entries_ = {}, index_entries_ = {};
-  TrailingRope rope_ = {}, index_rope_ = {};
+  RopeTable* rope_ = nullptr;
   ops::AttentionOptions options_ = {};
 };
 

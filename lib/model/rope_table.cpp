@@ -6,6 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
@@ -141,6 +142,20 @@ RopeTable::Angles RopeTable::angles(std::int64_t length) {
     }
   entry = {cos.to(type_).to(device_), sin.to(type_).to(device_)};
   return entry;
+}
+
+RopeTable::Trailing RopeTable::trailing(std::int64_t length, std::int64_t width) {
+  const auto table = angles(length);
+  auto& [of, padded] = padded_[width];
+  if (!of.defined() || !table.cos.is_same(of)) {
+    const ops::NoGraph guard;
+    const auto missing = width / 2 - table.cos.size(1);
+    of = table.cos;
+    padded.cos = at::constant_pad_nd(table.cos, {missing, 0}, 1);
+    padded.sin = at::constant_pad_nd(table.sin, {missing, 0}, 0);
+    padded.opposite = -padded.sin;
+  }
+  return padded;
 }
 
 PlacedAngles RopeTable::placed(const at::Tensor& axes, std::int64_t length) {

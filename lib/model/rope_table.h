@@ -42,6 +42,13 @@ class RopeTable {
   /// M-RoPE (Qwen2-VL, Wang et al. 2024): each frequency rotates by one of a token's places, by the sections of
   /// arch::Rope. `axes` int64 [3, batch, tokens], all below `length`.
   PlacedAngles placed(const at::Tensor& axes, std::int64_t length);
+  /// Of the last channels of heads of `width` channels (DeepSeek V4): the first ones have an angle of 0, so that one
+  /// pass rotates whole heads. Layers share them: at 8,192 positions and 512 channels each of the three has 16 MB.
+  struct Trailing {
+    at::Tensor cos, sin;
+    at::Tensor opposite;  ///< sin of the opposite angle
+  };
+  Trailing trailing(std::int64_t length, std::int64_t width);
   int width() const { return rope_.rotary_dim; }
   bool interleaved() const { return rope_.interleaved; }
 
@@ -52,6 +59,11 @@ class RopeTable {
   at::Device device_;
   std::vector<Angles> replaced_ = {};         // captured work may read them
   std::map<std::int64_t, Angles> made_ = {};  // by length_class()
+  struct Padded {
+    at::Tensor of = {};  ///< the cosines that it was made of
+    Trailing angles = {};
+  };
+  std::map<std::int64_t, Padded> padded_ = {};  // by width
 };
 
 /// `q` [batch, tokens, heads, width] times 1 + query_growth ln(1 + floor(position / original context)): Llama 4's

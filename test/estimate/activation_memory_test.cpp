@@ -67,6 +67,18 @@ TEST_CASE("latent attention keeps its low-rank vectors", "[plan]") {
   CHECK(apart - layer_activations(spec, 0, request).kept == 10 * 2 * (4 * 64 + low_rank) / 2);
 }
 
+TEST_CASE("compressed attention keeps a byte for each token and entry of the sequence", "[plan]") {
+  auto spec = dense(16);
+  spec.compressed = arch::CompressedAttention{};
+  spec.compressed->rates = {4};
+  const auto of = [&](std::int64_t sequence) {
+    return layer_activations(spec, 0, {.tokens = 20, .sequence = sequence, .bytes = 2});
+  };
+  CHECK(of(20).kept - of(10).kept == 20 * ((20 + 5) - (10 + 2)));
+  CHECK(of(20).forward - of(10).forward == 20 * ((20 + 5) - (10 + 2)));
+  CHECK(of(3).kept == of(2).kept);  // no window is complete: a mask is not needed
+}
+
 TEST_CASE("scores of attention that no fused kernel computes are part of the working memory", "[plan]") {
   auto spec = dense(160);
   const auto fused = layer_activations(spec, 0, kTenTokens);
