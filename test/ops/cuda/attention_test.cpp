@@ -86,6 +86,7 @@ double rounding(at::ScalarType type, std::int64_t width = 16) {
 }
 
 void check(const Case& c, at::ScalarType type) {
+  at::manual_seed(1);
   INFO(c.tokens << " tokens, " << c.heads << " heads, " << c.groups << " groups, width " << c.width << ", values "
                 << c.value_width << ", cap " << c.softcap << ", window " << c.window << ", causal " << c.causal
                 << ", sinks " << c.sinks << ", documents " << c.lengths.size() << ", " << at::toString(type));
@@ -175,6 +176,7 @@ TEST_CASE("attention falls back to composed operations where fused attention doe
 TEST_CASE("attention blocks use the fused kernels and combine by their logsums", "[device]") {
   // Three blocks of eight keys; the 16 queries begin eight tokens after the first key.
   const std::int64_t queries = 16, keys = 24, step = 8;
+  at::manual_seed(2);
   for (const std::int64_t window : {0, 3, 11}) {
     const auto random = [](std::int64_t tokens, std::int64_t heads) {
       return at::randn({2, tokens, heads, 16}).to(at::kBFloat16);
@@ -207,10 +209,11 @@ TEST_CASE("attention blocks use the fused kernels and combine by their logsums",
                       at::empty(in.v.sizes(), in.v.options())};
         attention_block_backward(gradient, in, sum, options_of(begin), out);
         dq.add_(out.q);
-        CHECK(distance(out.k, whole_in[1].grad().narrow(1, begin, step)) < rounding(at::kBFloat16));
-        CHECK(distance(out.v, whole_in[2].grad().narrow(1, begin, step)) < rounding(at::kBFloat16));
+        // As in check(): gradients are at the end of two products, and of keys sums over 16 queries of two heads.
+        CHECK(distance(out.k, whole_in[1].grad().narrow(1, begin, step)) < 2 * rounding(at::kBFloat16));
+        CHECK(distance(out.v, whole_in[2].grad().narrow(1, begin, step)) < 2 * rounding(at::kBFloat16));
       }
-      CHECK(distance(dq, whole_in[0].grad().narrow(1, keys - queries, queries)) < rounding(at::kBFloat16));
+      CHECK(distance(dq, whole_in[0].grad().narrow(1, keys - queries, queries)) < 2 * rounding(at::kBFloat16));
     });
     // Blocks in which 16 queries see only the first of eight keys cannot use the fused kernels, which would show all.
     // Nor can those of the longer window in which 16 queries see eight keys from some key on: they would hide some.
