@@ -65,15 +65,12 @@ std::vector<std::string> named_folders(const config::LoadedRecipe& loaded, const
   add(loaded.path);
   if (plan.model) all.push_back(folder_of(plan.model->folder));
   const auto& recipe = loaded.recipe;
-  const auto add_data = [&](const config::DatasetConfig& dataset) {
+  config::for_each_set(recipe, [&](const config::DatasetConfig& dataset, const std::string& /*key*/) {
     for (const auto& name : data::source_names(dataset)) add(name);
     const auto text = data::text_choice(dataset);
     if (text.tokenizer.value_or("bytes") != "bytes") add(*text.tokenizer);
     add(text.chat_template.value_or(""));
-  };
-  if (recipe.dataset()) add_data(*recipe.dataset());
-  if (recipe.validation_dataset()) add_data(*recipe.validation_dataset());
-  for (const auto& [name, config] : recipe.validation_datasets()) add_data(config);
+  });
   add(recipe.checkpoint->checkpoint_dir());
   std::error_code error;
   const auto here = fs::current_path(error).string();

@@ -25,14 +25,6 @@ bool only_classes(const DatasetConfig& dataset) {
   return out;
 }
 
-/// Calls `rule(dataset, key)` for each data section.
-template <class Rule>
-void for_each_set(const Recipe& recipe, const Rule& rule) {
-  if (recipe.dataset()) rule(*recipe.dataset(), "dataset");
-  if (recipe.validation_dataset()) rule(*recipe.validation_dataset(), "validation_dataset");
-  for (const auto& [name, dataset] : recipe.validation_datasets()) rule(dataset, "validation_dataset_" + name);
-}
-
 /// Keys of rows that become conversations, for rows with a class.
 void warn_of_conversations(const DatasetConfig& dataset, const std::string& key, Problems& problems) {
   if (const auto* mixture = std::get_if<MixtureDatasetConfig>(&dataset)) {

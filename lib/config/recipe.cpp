@@ -232,10 +232,7 @@ void check_recipe(LoadedRecipe& loaded, Problems& problems) {
   const Recipe& recipe = loaded.recipe;
   check_objective(recipe, problems);
   problems.refuse_all(check(recipe.distributed()), "distributed");
-  if (recipe.dataset()) problems.refuse_all(check(*recipe.dataset()), "dataset");
-  if (recipe.validation_dataset()) problems.refuse_all(check(*recipe.validation_dataset()), "validation_dataset");
-  for (const auto& [name, set] : recipe.validation_datasets())
-    problems.refuse_all(check(set), "validation_dataset_" + name);
+  for_each_set(recipe, [&](const DatasetConfig& set, const std::string& key) { problems.refuse_all(check(set), key); });
   if (recipe.freeze_config()) problems.refuse_all(check(*recipe.freeze_config()), "freeze_config");
   if (recipe.peft()) problems.refuse_all(check(*recipe.peft()), "peft");
   if (recipe.quantization()) problems.refuse_all(check(*recipe.quantization()), "quantization");

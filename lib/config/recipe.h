@@ -146,6 +146,14 @@ struct Recipe {
                                   Ignored{"NeMo AutoModel does not read it; distributed does this"}};
 };
 
+/// Calls `use(section, key)` for each data section: that of training, then those of validation.
+template <class Use>
+void for_each_set(const Recipe& recipe, const Use& use) {
+  if (recipe.dataset()) use(*recipe.dataset(), std::string("dataset"));
+  if (recipe.validation_dataset()) use(*recipe.validation_dataset(), std::string("validation_dataset"));
+  for (const auto& [name, section] : recipe.validation_datasets()) use(section, "validation_dataset_" + name);
+}
+
 /// The seed of weights, data order and dropout.
 int seed_of(const Recipe& recipe);
 

@@ -26,7 +26,7 @@ struct Asked {
 
 Asked asked_by(const config::LoadedRecipe& loaded, Located& report) {
   Asked out;
-  const auto look = [&](const config::DatasetConfig& section, const std::string& key) {
+  config::for_each_set(loaded.recipe, [&](const config::DatasetConfig& section, const std::string& key) {
     config::each_part(section, [&](const auto& part) {
       if constexpr (requires { part.cache_features(); }) {
         const auto here = part.cache_features();
@@ -38,11 +38,7 @@ Asked asked_by(const config::LoadedRecipe& loaded, Located& report) {
         out = {here, key + ".cache_features"};
       }
     });
-  };
-  const auto& recipe = loaded.recipe;
-  if (recipe.dataset()) look(*recipe.dataset(), "dataset");
-  if (recipe.validation_dataset()) look(*recipe.validation_dataset(), "validation_dataset");
-  for (const auto& [name, section] : recipe.validation_datasets()) look(section, "validation_dataset_" + name);
+  });
   return out;
 }
 

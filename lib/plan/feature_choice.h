@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
+
+#include <fmt/format.h>
 
 #include "plan/located.h"
 
@@ -45,6 +48,20 @@ struct FeatureRequest {
 /// teacher), bad-value (sections that contradict each other). Warnings: no-effect (no tower).
 void choose_features(const config::LoadedRecipe& recipe, const FeatureRequest& request, TrainingPlan& plan,
                      Located& report);
+
+/// Calls `use` with every data section that may have outputs of a tower, those of a mixture's parts too, and its key.
+/// They are kept in the folder of the first that names one (cache_dir).
+template <class Use>
+void each_with_features(const config::Recipe& recipe, const Use& use) {
+  config::for_each_set(recipe, [&](const config::DatasetConfig& section, const std::string& key) {
+    const bool mixture = std::holds_alternative<config::MixtureDatasetConfig>(section);
+    int number = 0;
+    config::each_part(section, [&](const auto& part) {
+      const auto here = mixture ? fmt::format("{}.datasets.{}.dataset", key, number++) : key;
+      if constexpr (requires { part.cache_features(); }) use(part, here);
+    });
+  });
+}
 
 /// Placeholders of a picture as planned.
 std::int64_t planned_picture_tokens(const TrainingPlan& plan);

@@ -323,8 +323,8 @@ void warn_of_idle_ranking(const config::Recipe& recipe, Located& report) {
                          : fmt::format("the validation sets are {}", join(sets)));
 }
 
-/// Where outputs of a frozen tower are kept: one folder for all data sections, that which the first names
-/// (train/feature_cache.cpp). With pictures, that of conversations has no other use: tokens are then not kept.
+/// Folders for outputs of a frozen tower, where none are kept or another section's folder is used. With pictures, that
+/// of conversations has no other use: tokens are then not kept.
 void warn_of_idle_feature_folders(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
   if (!plan.model || !plan.model->spec.vision) return;
   struct Folder {
@@ -332,23 +332,10 @@ void warn_of_idle_feature_folders(const config::Recipe& recipe, const TrainingPl
   };
   std::vector<Folder> folders;
   std::string never = !plan.features ? "no vision tower is frozen" : recipe.teacher_model() ? "there is a teacher" : "";
-  const auto look = [&](const config::DatasetConfig& section, const std::string& key) {
-    const bool mixture = std::holds_alternative<config::MixtureDatasetConfig>(section);
-    int number = 0;
-    config::each_part(section, [&](const auto& part) {
-      const auto here = mixture ? fmt::format("{}.datasets.{}.dataset", key, number++) : key;
-      if constexpr (requires {
-                      part.cache_features();
-                      part.cache_dir();
-                    }) {
-        if (part.cache_dir()) folders.push_back({here + ".cache_dir", *part.cache_dir()});
-        if (part.cache_features() == config::CacheFeatures::kNo) never = here + ".cache_features is false";
-      }
-    });
-  };
-  if (recipe.dataset()) look(*recipe.dataset(), "dataset");
-  if (recipe.validation_dataset()) look(*recipe.validation_dataset(), "validation_dataset");
-  for (const auto& [name, section] : recipe.validation_datasets()) look(section, "validation_dataset_" + name);
+  each_with_features(recipe, [&](const auto& section, const std::string& key) {
+    if (section.cache_dir()) folders.push_back({key + ".cache_dir", *section.cache_dir()});
+    if (section.cache_features() == config::CacheFeatures::kNo) never = key + ".cache_features is false";
+  });
   for (const auto& [key, path] : folders) {
     const auto& first = folders.front();
     if (!never.empty())

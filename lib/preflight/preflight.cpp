@@ -70,10 +70,9 @@ class Checks {
   Checks(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) : recipe_(recipe), plan_(plan) {}
 
   Diagnostics run() {
-    const auto& sections = recipe_.recipe;
-    if (sections.dataset()) check_data(*sections.dataset(), "dataset");
-    if (sections.validation_dataset()) check_data(*sections.validation_dataset(), "validation_dataset");
-    for (const auto& [name, config] : sections.validation_datasets()) check_data(config, "validation_dataset_" + name);
+    config::for_each_set(recipe_.recipe, [this](const config::DatasetConfig& section, const std::string& key) {
+      check_data(section, key);
+    });
     for (const auto check :
          {&Checks::check_all_weights, &Checks::check_folder, &Checks::check_watcher, &Checks::check_memory}) {
       try {

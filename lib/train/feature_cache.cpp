@@ -67,18 +67,10 @@ std::vector<std::string> sources_of(const config::DatasetConfig& section) {
   return out;
 }
 
-/// Calls `use` with every data section and its key: that of training, then those of validation as they are opened.
-template <class Use>
-void each_section(const config::Recipe& recipe, const Use& use) {
-  use(*recipe.dataset(), std::string("dataset"));
-  if (recipe.validation_dataset()) use(*recipe.validation_dataset(), std::string("validation_dataset"));
-  for (const auto& [name, section] : recipe.validation_datasets()) use(section, "validation_dataset_" + name);
-}
-
 std::vector<PictureSet> sets_of(const Setup& setup) {
   std::vector<PictureSet> out;
   std::vector<std::pair<std::string, std::vector<std::string>>> sections;  // in the order of their loaders
-  each_section(setup.recipe(), [&](const config::DatasetConfig& section, const std::string& key) {
+  config::for_each_set(setup.recipe(), [&](const config::DatasetConfig& section, const std::string& key) {
     sections.emplace_back(key, sources_of(section));
   });
   auto next = sections.begin();
@@ -109,28 +101,12 @@ std::vector<PictureRow> rows_of(const std::vector<PictureSet>& sets) {
   return out;
 }
 
-/// Where the data sections keep what is computed once: the first that names a folder does so for all
-/// (plan/idle_keys.cpp warns of another).
 fs::path folder_of(const Setup& setup) {
   std::optional<std::string> configured;
-  each_section(setup.recipe(), [&](const config::DatasetConfig& section, const std::string& /*key*/) {
-    config::each_part(section, [&](const auto& part) {
-      if constexpr (requires {
-                      part.cache_features();
-                      part.cache_dir();
-                    })
-        if (!configured) configured = part.cache_dir();
-    });
+  plan::each_with_features(setup.recipe(), [&](const auto& section, const std::string& /*key*/) {
+    if (!configured) configured = section.cache_dir();
   });
   return data::token_cache_folder(configured);
-}
-
-/// Free bytes of the folder's disk; empty if its file system does not say.
-std::optional<double> free_bytes(const fs::path& folder) {
-  std::error_code error;
-  const auto space = fs::space(nearest_folder(folder), error);
-  if (error || space.capacity == 0) return std::nullopt;
-  return static_cast<double>(space.available);
 }
 
 double over_ranks(comm::World& world, double value, comm::ReduceOp op) {
