@@ -3,6 +3,7 @@
 /// integers up to 256 exactly, so that memory has the larger ones as 256 minus the number, which serves up to 512.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -15,6 +16,12 @@ inline constexpr int kMostNumberedExperts = 512;
 constexpr double stored_expert(std::int64_t number) {
   if (number < 0) return std::numeric_limits<double>::quiet_NaN();
   return static_cast<double>(number > kExactIntegers ? kExactIntegers - number : number);
+}
+
+/// Back from stored_expert().
+inline std::int64_t number_of_expert(double stored) {
+  const std::int64_t number = std::llround(stored);
+  return number < 0 ? kExactIntegers - number : number;
 }
 
 }  // namespace automodel

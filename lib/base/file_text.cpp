@@ -61,4 +61,11 @@ FileText file_text(const std::filesystem::path& path, std::uint64_t most) {
   return out;
 }
 
+bool make_new_file(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  close(file);
+  return true;
+}
+
 }  // namespace automodel

@@ -25,4 +25,8 @@ FileText file_text(const std::filesystem::path& path, std::uint64_t most);
 /// for a folder). Does not wait for the other end of a pipe. The caller closes it.
 int open_regular(const std::filesystem::path& path);
 
+/// Makes an empty file that was not there, so that in a folder that others write to (caches may be below TMPDIR) no
+/// link of theirs is followed. False, with errno set, if that fails.
+bool make_new_file(const std::filesystem::path& path);
+
 }  // namespace automodel

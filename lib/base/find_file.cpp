@@ -39,4 +39,11 @@ std::filesystem::path nearest_folder(const std::filesystem::path& path) {
   return out;
 }
 
+std::optional<double> free_bytes(const fs::path& path) {
+  std::error_code error;
+  const auto space = fs::space(nearest_folder(path), error);
+  if (error || space.capacity == 0) return std::nullopt;
+  return static_cast<double>(space.available);
+}
+
 }  // namespace automodel

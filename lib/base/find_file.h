@@ -18,4 +18,8 @@ std::string near_name(const std::filesystem::path& path);
 /// `path`, or the nearest folder above it that exists: where it would be created.
 std::filesystem::path nearest_folder(const std::filesystem::path& path);
 
+/// Free bytes of the disk that `path` is on, or would be. Empty if its file system does not say: those without a size,
+/// such as the kernel's own and some network ones, report 0 in all.
+std::optional<double> free_bytes(const std::filesystem::path& path);
+
 }  // namespace automodel

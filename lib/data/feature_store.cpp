@@ -14,6 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/find_file.h"
 #include "data/content_hash.h"
 
@@ -147,11 +148,9 @@ FeatureWriter::FeatureWriter(fs::path folder, std::string key, std::uint64_t row
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
   remove_old_parts(folder_, key_ + ".part");
-  // A new file, so that in a folder that others write to no link of theirs is followed; hosts may share process ids.
+  // Hosts may share process ids.
   part_ = folder_ / fmt::format("{}.part{}-{:08x}", key_, getpid(), std::random_device()());
-  const int file = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) fail();
-  close(file);
+  if (!make_new_file(part_)) fail();
   stream_.open(part_, std::ios::binary);
   const FeatureHeader header{};
   write(bytes_of(&header, 1));

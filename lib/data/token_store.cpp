@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file_text.h"
 
 namespace automodel::data {
 namespace {
@@ -98,23 +99,10 @@ std::span<const std::int32_t> TokenStore::labels(std::int64_t row) const {
   return data_.subspan(static_cast<std::size_t>(begin(row)) * 2 + length, length);
 }
 
-namespace {
-
-/// Makes a new file, so that in a folder that others write to (the default is below TMPDIR) no link of theirs is
-/// followed. Returns its path; an empty one if that fails.
-fs::path made(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) return {};
-  close(file);
-  return path;
-}
-
-}  // namespace
-
 TokenStoreWriter::TokenStoreWriter(fs::path file, bool labelled)
     : file_(std::move(file)),
       part_(fmt::format("{}.part{}-{:x}", file_.native(), getpid(), reinterpret_cast<std::uintptr_t>(this))),
-      stream_(made(part_), std::ios::binary),
+      stream_(make_new_file(part_) ? part_ : fs::path(), std::ios::binary),
       labelled_(labelled) {
   const Header header{};
   stream_.write(reinterpret_cast<const char*>(&header), sizeof header);

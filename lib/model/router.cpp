@@ -31,6 +31,10 @@ namespace automodel::model {
 using arch::Part;
 using arch::RouterScore;
 
+at::Tensor numbers_of_experts(const at::Tensor& stored) {
+  return at::where(stored.lt(0), static_cast<double>(kExactIntegers) - stored, stored);
+}
+
 Router::Router(const BlockContext& context, int layer)
     : moe_(*context.spec.moe), layer_(layer), eps_(context.spec.norm_eps) {
   const LayerWeights weights(context, layer);
@@ -72,8 +76,7 @@ at::Tensor Router::choose(const at::Tensor& scores) const {
 
 /// The experts of each token, from a table of all tokens.
 at::Tensor Router::looked_up(const at::Tensor& ids) const {
-  const auto stored = table_->value.index_select(0, ids.flatten()).to(at::kFloat);
-  return at::where(stored.lt(0), static_cast<double>(kExactIntegers) - stored, stored).to(at::kLong);
+  return numbers_of_experts(table_->value.index_select(0, ids.flatten()).to(at::kFloat)).to(at::kLong);
 }
 
 /// SparseMixer weights: each expert, best first, gets its probability in a softmax over only those logits that are

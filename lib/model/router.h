@@ -17,6 +17,9 @@ struct Routing {
   at::Tensor weights;  ///< [n, k] in float32 or better; part of the graph
 };
 
+/// Numbers of experts from what a table has in memory (base/expert_number.h), of the same type.
+at::Tensor numbers_of_experts(const at::Tensor& stored);
+
 /// The router of a layer: scores, the choice of experts by score, and the weights of the chosen ones
 /// (arch::MixtureOfExperts). Ties go to the lower index, as far as ATen's topk does so.
 class Router {

@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/where.h>
 
 #include "base/error.h"
-#include "base/expert_number.h"
 #include "checkpoint/format/elements.h"
+#include "model/router.h"
 #include "model/slice.h"
 #include "ops/graph.h"
 
@@ -55,9 +54,8 @@ void read_turned(const checkpoint::WeightPlace& place, const model::Weight& weig
 /// Numbers of experts, folded as convert_elements() does: they choose rows of memory.
 void check_experts(const checkpoint::StoredTensor& stored, const arch::Parameter& info, const at::Tensor& table) {
   if (table.numel() == 0) return;
-  const auto wide = table.to(at::kDouble);
-  const auto numbers = at::where(wide.lt(0), static_cast<double>(kExactIntegers) - wide, wide);
-  const auto most = numbers.max().item<double>();  // not a number if any is negative in the file
+  // Not a number if any is negative in the file.
+  const auto most = model::numbers_of_experts(table.to(at::kDouble)).max().item<double>();
   if (most < info.start) return;
   throw Error(ExitCode::kCheckpoint,
               Diagnostic{"expert-out-of-range"}

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -12,12 +11,6 @@ namespace automodel::checkpoint {
 namespace {
 
 constexpr std::int64_t kConvertedAtOnce = 4096;
-
-template <class T>
-T unfolded(double value) {
-  const auto number = std::llround(value);
-  return static_cast<T>(number < 0 ? kExactIntegers - number : number);
-}
 
 /// Widens elements to the type that conversion goes through. With Wide = double, float64 values pass unrounded.
 template <class Wide>
@@ -49,8 +42,9 @@ void narrow(const Wide* from, ElementType type, char* to, std::int64_t count) {
   if (type == ElementType::kF32) return each([](Wide v) { return static_cast<float>(v); });
   if (type == ElementType::kBF16) return each([](Wide v) { return to_bf16(static_cast<float>(v)); });
   if (type == ElementType::kF16) return each([](Wide v) { return to_f16(static_cast<float>(v)); });
-  if (type == ElementType::kI64) return each([](Wide v) { return unfolded<std::int64_t>(static_cast<double>(v)); });
-  if (type == ElementType::kI32) return each([](Wide v) { return unfolded<std::int32_t>(static_cast<double>(v)); });
+  if (type == ElementType::kI64) return each([](Wide v) { return number_of_expert(static_cast<double>(v)); });
+  if (type == ElementType::kI32)
+    return each([](Wide v) { return static_cast<std::int32_t>(number_of_expert(static_cast<double>(v))); });
   throw InternalError("only floating-point elements are converted");
 }
 
