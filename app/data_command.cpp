@@ -353,7 +353,8 @@ int run_data(const Options& options) {
   const auto allowed = most_bad_rows(*config);
   const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
   const auto rows = dataset;
-  if (options.html.empty()) Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected);
+  const auto show = [&] { Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected); };
+  if (options.html.empty()) show();
   const auto& packing = recipe.packed_sequence();
   const bool packs = !options.validation && packing.packed_sequence_size() > 0 && dataset->size() > 0;
   if (packs && (!options.html.empty() || (!options.json && !too_many)))
@@ -369,7 +370,7 @@ int run_data(const Options& options) {
     Paging paging(*dataset, tokenizer.get(), context.pictures, std::move(limits));
     write_file(options.html, page_of(options, loaded, key, *dataset, packs, rejected, paging, summary()));
     // After the file, so that a page that cannot be written leaves the problem alone in the output of --json.
-    if (options.json) Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected);
+    if (options.json) show();
   }
   // What a run would refuse is shown, and refused here too.
   if (rows->size() == 0 && rejected.empty())

@@ -10,14 +10,12 @@
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/relu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/topk.h>
-#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
+#include "model/token_index.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/norm.h"
@@ -230,14 +228,7 @@ class CompressedAttention : public Block {
     const auto k = rotated(*rope_, entries, windows.starts, microbatch.reach()).squeeze(2).to(type).transpose(1, 2) /
                    std::sqrt(static_cast<double>(width));
     const auto weights = product(y.detach(), *index_weights_).to(type) / std::sqrt(static_cast<double>(heads));
-    auto scores = at::zeros(windows.visible.sizes(), k.options());
-    for (std::int64_t h = 0; h < heads; ++h)  // one at a time, because each needs a [tokens, entries] matrix
-      scores.add_(at::relu(at::matmul(q.select(2, h), k)).mul_(weights.select(2, h).unsqueeze(2)));
-    scores.masked_fill_(windows.visible.logical_not(), kUnseen);
-    const auto best = std::get<1>(at::topk(scores, top_k));
-    return at::zeros(windows.visible.sizes(), windows.visible.options())
-        .scatter_(2, best, true)
-        .logical_and(windows.visible);
+    return best_scored(q, k, weights, windows.visible, top_k).logical_and(windows.visible);
   }
 
   const arch::ModelSpec& spec_;

@@ -186,19 +186,16 @@ struct StageModel::Layer {
 
   /// Both blocks, each between reading several streams and writing them.
   at::Tensor through_streams(const at::Tensor& streams, const Microbatch& microbatch, plan::Recompute recompute) {
-    const auto run = [&microbatch](const HyperConnection& connection, const Norm& norm, Block& block,
-                                   const at::Tensor& x) {
+    const auto run = [](const HyperConnection& connection, const Norm& norm, Block& block, const at::Tensor& x,
+                        const Microbatch& of) {
       const auto read = connection.read(x);
-      return connection.write(x, block.forward(norm(read.input), microbatch), read);
+      return connection.write(x, block.forward(norm(read.input), of), read);
     };
-    const auto mixed = run(mixer_streams, before_mixer, *mixer, streams);
-    if (recompute != plan::Recompute::kSelective) return run(feed_streams, before_feed, *mlp, mixed);
-    const auto feed_again = [this, microbatch](const std::vector<at::Tensor>& again) {
-      const auto read = feed_streams.read(again[0]);
-      return std::vector<at::Tensor>{
-          feed_streams.write(again[0], mlp->forward(before_feed(read.input), microbatch), read)};
+    const auto mixed = run(mixer_streams, before_mixer, *mixer, streams, microbatch);
+    const auto feed = [this, run, microbatch](const std::vector<at::Tensor>& in) {
+      return std::vector{run(feed_streams, before_feed, *mlp, in[0], microbatch)};
     };
-    return ops::checkpoint(feed_again, {mixed})[0];
+    return recompute == plan::Recompute::kSelective ? ops::checkpoint(feed, {mixed})[0] : feed({mixed})[0];
   }
 
   /// `seen`: input of the block; undefined: the norm of the residual stream.

@@ -33,6 +33,16 @@ at::Tensor product(const at::Tensor& x, const ops::Parameter& weight) {
 
 }  // namespace
 
+at::Tensor best_scored(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& weights, const at::Tensor& may,
+                       std::int64_t most) {
+  auto sums = at::zeros({q.size(0), q.size(1), keys.size(2)}, keys.options());
+  for (std::int64_t h = 0; h < q.size(2); ++h)  // one head at a time, because each needs a [queries, keys] matrix
+    sums.add_(at::relu(at::matmul(q.select(2, h), keys)).mul_(weights.select(2, h).unsqueeze(2)));
+  sums.masked_fill_(may.logical_not(), -std::numeric_limits<double>::infinity());
+  const auto best = std::get<1>(at::topk(sums, most));
+  return at::zeros(sums.sizes(), may.options()).scatter_(2, best, true);
+}
+
 TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*context.spec.index), table_(context.rope) {
   const LayerWeights weights(context, layer);
   query_ = weights.weight(Part::kIndexQuery);
@@ -65,13 +75,8 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   auto may = places.unsqueeze(0).le(places.unsqueeze(1)).unsqueeze(0);
   if (const auto& segments = microbatch.segments; segments.defined())
     may = may.logical_and(ops::same_segment(segments, segments).squeeze(1));
-  auto sums = at::zeros({batch, tokens, tokens}, k.options());
   const auto keys = k.transpose(1, 2) / std::sqrt(static_cast<double>(dim));
-  for (std::int64_t h = 0; h < heads; ++h)  // one head at a time, because each needs a [tokens, tokens] matrix
-    sums.add_(at::relu(at::matmul(q.select(2, h), keys)).mul_(weights.select(2, h).unsqueeze(2)));
-  sums.masked_fill_(may.logical_not(), -std::numeric_limits<double>::infinity());
-  const auto best = std::get<1>(at::topk(sums, std::min<std::int64_t>(index_->top_k, tokens)));
-  return at::zeros({batch, tokens, tokens}, y.options().dtype(at::kBool)).scatter_(2, best, true);
+  return best_scored(q, keys, weights, may, std::min<std::int64_t>(index_->top_k, tokens));
 }
 
 }  // namespace automodel::model

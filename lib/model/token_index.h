@@ -15,6 +15,12 @@ struct TokenChoices {
   std::map<int, at::Tensor> of_layer = {};
 };
 
+/// bool [batch, queries, keys]: true for the `most` keys of each query with the best scores among those that it `may`
+/// see; others are included if these are fewer. q [batch, queries, heads, width], keys [batch, width, keys]; weights
+/// [batch, queries, heads] as in TokenIndex. `may` bool, [batch or 1, queries, keys].
+at::Tensor best_scored(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& weights, const at::Tensor& may,
+                       std::int64_t most);
+
 /// The index of a layer that chooses (arch::TokenIndex): heads of queries projected from attention's low-rank queries,
 /// and one key per token. The score of token k for token q is the sum over heads of w_h relu(q_h k), with weights w
 /// projected from token q. No gradient passes through the choice.

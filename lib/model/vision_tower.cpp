@@ -47,17 +47,10 @@ ops::Linear VisionTower::linear(const std::vector<std::string>& names) const {
   return out;
 }
 
-bool VisionTower::has(std::string_view module) const {
-  const auto& all = weights_.all();
-  return std::any_of(all.begin(), all.end(), [&](const auto& weight) {
-    return weight->info.role == arch::Role::kTower && weight->info.fqn.starts_with(module);
-  });
-}
-
-bool VisionTower::trained(std::string_view module) const {
-  const auto& all = weights_.all();
-  return std::any_of(all.begin(), all.end(), [&](const auto& weight) {
-    return weight->info.role == arch::Role::kTower && weight->trained && weight->info.fqn.starts_with(module);
+bool VisionTower::has(std::string_view module, bool trained) const {
+  return std::ranges::any_of(weights_.all(), [&](const auto& weight) {
+    return weight->info.role == arch::Role::kTower && weight->info.fqn.starts_with(module) &&
+           (weight->trained || !trained);
   });
 }
 

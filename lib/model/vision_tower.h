@@ -62,11 +62,13 @@ class VisionTower {
   /// One matmul with the weights of these modules, and their biases.
   ops::Linear linear(const std::vector<std::string>& names) const;
   /// Whether there are weights of the module: not where a part of the tower is cached.
-  bool has(std::string_view module) const;
+  bool has(std::string_view module) const { return has(module, false); }
   /// Whether a weight of the module is trained.
-  bool trained(std::string_view module) const;
+  bool trained(std::string_view module) const { return has(module, true); }
 
  private:
+  bool has(std::string_view module, bool trained) const;
+
   const Weights& weights_;
   std::vector<int> units_ = {};
 };
