@@ -143,7 +143,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
     plan.estimate->float32_ratio = float32_ratio(plan, loaded.recipe, request, *plan.estimate);
   }
   // Beside a teacher nothing is cached, so that there is no other way.
-  if (plan.features && plan.estimate && !loaded.recipe.teacher_model()) {
+  if (request.compares_features && plan.features && plan.estimate && !loaded.recipe.teacher_model()) {
     wanted.features.cached = !plan.features->cached;
     if (auto other = plan::make_plan(loaded, wanted, costs); other.plan)
       plan.feature_costs = feature_costs(plan, *other.plan, loaded.recipe, costs.machine(plan, loaded.recipe));

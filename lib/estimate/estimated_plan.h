@@ -20,7 +20,7 @@ struct FeatureCosts {
 
 struct EstimatedPlan : plan::TrainingPlan {
   std::optional<Estimate> estimate = {};           ///< present if there is a pipeline
-  std::optional<FeatureCosts> feature_costs = {};  ///< present if `features` and `estimate` are
+  std::optional<FeatureCosts> feature_costs = {};  ///< with `features` and `estimate`, if asked for
 };
 
 struct PlanRequest {
@@ -29,6 +29,7 @@ struct PlanRequest {
   bool cuda_available = false;
   std::optional<std::int64_t> longest_row = {}, longest_validation_row = {};  ///< as in plan::PlanRequest
   plan::FeatureRequest features = {};                                         ///< as there
+  bool compares_features = true;              ///< fill EstimatedPlan::feature_costs, which takes a second plan
   std::optional<int> ranks_per_node = {};     ///< empty: what machines with this device usually have
   const Calibration* calibration = nullptr;   ///< of this machine
   std::optional<BFloat16Unit> bfloat16 = {};  ///< of this machine's processor; empty: not determined

@@ -89,6 +89,7 @@ class Search {
     }
     auto plan = request_.plan;
     plan.world_size = world;
+    plan.compares_features = false;  // of candidates nobody sees it
     auto result = make_plan(loaded, plan);
     problems = std::move(result.problems);
     return std::move(result.plan);

@@ -557,19 +557,21 @@ class PipelinePlanning {
                              .microbatch_size = plan_.batch.microbatch,
                              .sequence_length = sequence(),
                              .dtype = plan_.types.message};
+    const auto towers = towers_of(*model_);
     for (int s = 0; s < stages_; ++s) {
       StagePlan stage{.stage = s,
                       .pp_rank = plan_.pipeline->schedule.placement.rank_of({s}),
                       .part = parts[static_cast<std::size_t>(s)]};
-      for (const auto& tower : towers_of(*model_))
+      for (const auto& tower : towers)
         if (tower.cached) std::erase(stage.part.fqns, tower.fqn);
       const double tokens = static_cast<double>(shapes.microbatch_size * shapes.sequence_length);
       for (const int layer : stage.part.layers)
         stage.flops +=
             tokens * arch::layer_flops_per_token(model_->spec, model_->layout, layer, shapes.sequence_length);
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
-      for (const auto& tower : towers_of(*model_, stage.part))
-        stage.flops += static_cast<double>(shapes.microbatch_size) * tower.flops;
+      for (const auto& tower : towers)
+        if (std::ranges::find(stage.part.fqns, tower.fqn) != stage.part.fqns.end())
+          stage.flops += static_cast<double>(shapes.microbatch_size) * tower.flops;
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       // Layers are in order: what they have not added yet goes on to the next stage.
