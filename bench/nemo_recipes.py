@@ -355,7 +355,7 @@ def overrides(recipe, ranks, model, local, work):
     if isinstance((recipe.get("dataloader") or {}).get("batch_size"), int):
         out.append("dataloader.batch_size=2")
     for key in ("dataloader", "validation_dataloader"):
-        if (recipe.get(key) or {}).get("drop_last"):
+        if isinstance(recipe.get(key), dict) and recipe[key].get("drop_last"):
             out.append(f"{key}.drop_last=false")  # of a few rows
     scheduler = recipe.get("lr_scheduler") or {}
     for key, value in (("lr_warmup_steps", 1), ("lr_decay_steps", 2), ("wsd_decay_steps", 1)):

@@ -83,26 +83,27 @@ extern const Family kNemotronNas;
 extern const Family kMistral4;
 extern const Family kMiMoV2Flash;
 extern const Family kLaguna;
+extern const Family kMuseGlimmer;
 extern const Family kUnknownFamily;
 
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,       &kMistral,       &kQwen2,       &kQwen3,      &kGemma2,
-    &kGemma3Text,  &kGpt2,          &kPhi3,        &kMixtral,    &kQwen3Moe,
-    &kDeepseekV3,  &kGptOss,        &kGranite,     &kGraniteMoe, &kGraniteMoeShared,
-    &kCohere,      &kCohere2,       &kPhi,         &kGemma,      &kHelium,
-    &kGlm,         &kGlm4,          &kOlmo,        &kOlmo2,      &kOlmo3,
-    &kStarcoder2,  &kSeedOss,       &kErnie45,     &kErnie45Moe, &kMinistral,
-    &kMinistral3,  &kSmolLm3,       &kStableLm,    &kExaone4,    &kNemotron,
-    &kArcee,       &kHunyuanDense,  &kHunyuanMoe,  &kApertus,    &kGptNeox,
-    &kOpt,         &kFalcon,        &kQwen2Moe,    &kGlm4Moe,    &kGlm4MoeLite,
-    &kDots1,       &kMiniMaxM2,     &kDeepseekV2,  &kOlmoe,      &kFlexOlmo,
-    &kPhimoe,      &kQwen3Next,     &kQwen35,      &kQwen35Moe,  &kNemotronH,
-    &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,       &kLfm2Moe,
-    &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe, &kBaichuan,
-    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,   &kGemma4Text,
-    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,
+    &kLlama,       &kMistral,       &kQwen2,       &kQwen3,       &kGemma2,
+    &kGemma3Text,  &kGpt2,          &kPhi3,        &kMixtral,     &kQwen3Moe,
+    &kDeepseekV3,  &kGptOss,        &kGranite,     &kGraniteMoe,  &kGraniteMoeShared,
+    &kCohere,      &kCohere2,       &kPhi,         &kGemma,       &kHelium,
+    &kGlm,         &kGlm4,          &kOlmo,        &kOlmo2,       &kOlmo3,
+    &kStarcoder2,  &kSeedOss,       &kErnie45,     &kErnie45Moe,  &kMinistral,
+    &kMinistral3,  &kSmolLm3,       &kStableLm,    &kExaone4,     &kNemotron,
+    &kArcee,       &kHunyuanDense,  &kHunyuanMoe,  &kApertus,     &kGptNeox,
+    &kOpt,         &kFalcon,        &kQwen2Moe,    &kGlm4Moe,     &kGlm4MoeLite,
+    &kDots1,       &kMiniMaxM2,     &kDeepseekV2,  &kOlmoe,       &kFlexOlmo,
+    &kPhimoe,      &kQwen3Next,     &kQwen35,      &kQwen35Moe,   &kNemotronH,
+    &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,        &kLfm2Moe,
+    &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe,  &kBaichuan,
+    &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,    &kGemma4Text,
+    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,      &kMuseGlimmer,
 };
 
 }  // namespace

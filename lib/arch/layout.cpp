@@ -36,7 +36,7 @@ void LayerBuilder::norm(Part part, std::string_view module, std::int64_t width) 
 }
 
 void LayerBuilder::head_norms(std::string_view query, std::string_view key) {
-  if (!spec_.head_norm) return;
+  if (!spec_.head_norm || !spec_.head_norm->weight) return;
   const auto& norm = *spec_.head_norm;
   const bool plus = norm.kind == NormKind::kRmsNorm && spec_.norm_scale == NormScale::kOnePlusInFloat;
   const auto add_norm = [&](Part part, std::string_view module, std::int64_t heads) {

@@ -83,6 +83,7 @@ struct HeadNorm {
   };
   NormKind kind = NormKind::kRmsNorm;
   Span span = Span::kHead;
+  bool weight = true;
   bool bias = false;
   bool after_rope = false;
   bool operator==(const HeadNorm&) const = default;
@@ -230,6 +231,8 @@ struct ModelSpec {
   bool norm_weight = true;  ///< false: normalisation only (OLMo)
   bool norm_bias = false;
   double norm_eps = 1e-6;
+  double branch_norm_eps = 0.0;  ///< of the norms of block outputs, if they have their own; 0: norm_eps
+  bool plain_end_norm = false;   ///< the final norm is scaled by its weight where others are by 1 + weight
   std::optional<HeadNorm> head_norm = {};
 
   // The residual stream: x + f(norm(x)), x + norm(f(x)), or x + norm(f(norm(x))).
@@ -273,7 +276,8 @@ struct ModelSpec {
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
   /// per head, its query followed by its gate.
   bool attention_gate = false;
-  bool channel_gates = false;  ///< Part::kAttentionGate has a number for every channel, not every head (Laguna)
+  bool channel_gates = false;  ///< Part::kAttentionGate has a number for every channel, not every head
+  bool sigmoid_gates = false;  ///< their sigmoid scales outputs (Muse-Glimmer), not their softplus (Laguna)
 
   // Layers with mixers other than attention, or without the usual two blocks.
   std::vector<Mixer> mixers = {};             ///< one per layer; empty: all attention
@@ -300,6 +304,7 @@ struct ModelSpec {
   bool tied_embeddings = false;
   double embedding_scale = 1.0;        ///< factor of the token embeddings
   bool round_embedding_scale = false;  ///< rounded to the weights' dtype (Gemma: sqrt(hidden))
+  bool embedding_norm = false;         ///< token embeddings are normalised, without a weight (Muse-Glimmer)
   bool head_bias = false;
   bool head_rows_normed = false;  ///< the head's rows are normalised to length 1 when used (Baichuan 2)
   double logit_scale = 1.0;       ///< factor applied to the logits

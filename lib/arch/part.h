@@ -43,7 +43,7 @@ enum class Part : std::uint8_t {
   kQueryNorm,
   kKeyNorm,
   kSinks,
-  kAttentionGate,  ///< one per head, or per channel; its sigmoid (softplus in Laguna) scales the head's output
+  kAttentionGate,  ///< one per head, or per channel; its sigmoid or softplus scales the head's output
   kAttentionOut,
   // Recurrent mixers, and short convolutions.
   kStateIn,  ///< fused projection of the residual stream to all or most of the state's inputs

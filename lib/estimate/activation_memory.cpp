@@ -13,6 +13,7 @@ struct Widths {
   double hidden, stream;  ///< stream: the residual stream as this rank holds it between blocks
   double query_input, up_input;
   double heads, query, value, joined;
+  double gates;     ///< attention's outputs before they are gated, and their gates, one per channel
   double state;     ///< what a recurrent mixer keeps besides its output: inputs and convolution outputs
   double taken;     ///< slice of attention's output that the output projection uses
   double low_rank;  ///< latent attention's low-rank vectors
@@ -92,6 +93,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
     w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
     if (spec.compressed) w.joined = compressed_width(spec, layer, w.query);
     if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
+    if (spec.channel_gates) w.gates = 2 * w.value;
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
   w.state = state_width(spec, layer) / shares.heads;
@@ -121,7 +123,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
 /// are alive.
 double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
   const double attention =
-      w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.state + w.value + w.hidden + w.low_rank;
+      w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.state + w.gates + w.value + w.hidden + w.low_rank;
   const double dense = w.up_input + w.up + w.down + w.hidden;
   // Rows from other ranks exist as sent, as received and sorted by expert, and then travel back.
   const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
@@ -174,7 +176,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
                                            w.expert_up + (t.down ? w.expert_down : 0));
   const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
-  double elements = 2 * w.stream + norms + w.joined + w.state + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
+  double elements =
+      2 * w.stream + norms + w.joined + w.state + w.gates + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
   if (spec.branch_norms) elements += 2 * w.stream;
   if (spec.hyper) elements += 4 * w.hidden;  // what both blocks read of the streams, and write to them

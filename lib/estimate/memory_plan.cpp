@@ -265,6 +265,9 @@ class RankWalk {
     }
     // Late in a backward pass, one offloaded layer is in use while the next is being copied back.
     out.kept = std::max(out.kept, stays + std::min(2, offloaded) * largest);
+    if (stage.part.has_embedding && spec.embedding_norm)  // what it normalised
+      out.kept += static_cast<double>(activation.tokens) * spec.hidden * activation.bytes /
+                  (activation.sequence_parallel ? activation.tp : 1);
     if (stage.part.has_head) out.head = head_activations(spec, activation, loss_request());
     add_towers(stage, out);
     for (int i = 0; i < stage.mtp_layers; ++i) {

@@ -130,9 +130,11 @@ class Attention : public Block {
     return gate.defined() ? own * at::sigmoid(gate) : own;
   }
 
-  /// `out` times the softplus of `gates`, of which each head, or each of its channels, has one.
+  /// `out` times the sigmoid or softplus of `gates`, of which each head, or each of its channels, has one.
   at::Tensor scaled(const at::Tensor& out, const at::Tensor& gates) const {
-    const auto factors = at::softplus(gates.to(ops::compute_type(gates.scalar_type()))).to(out.scalar_type());
+    const auto factors = spec_.sigmoid_gates
+                             ? at::sigmoid(gates)
+                             : at::softplus(gates.to(ops::compute_type(gates.scalar_type()))).to(out.scalar_type());
     if (factors.size(2) == out.size(2)) return out * factors;
     return (out.unflatten(2, {heads_, value_width_}) * factors.unsqueeze(3)).flatten(2);
   }

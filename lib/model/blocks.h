@@ -146,15 +146,27 @@ ops::Gate gate_of(arch::Activation activation);
 /// RMSNorm without a weight, over the last dimension.
 at::Tensor unit_rms(const at::Tensor& x, double eps);
 
+/// The same by the kernels of norms, with a constant weight of ones.
+class UnitRms {
+ public:
+  at::Tensor operator()(const at::Tensor& x, double eps);
+
+ private:
+  ops::Parameter ones_ = {};
+};
+
 /// A frozen factor or limit as `type`: a copy, since the graph may keep it until the backward pass, when the gathered
 /// value may be another layer's.
 at::Tensor copied(const ops::Parameter& parameter, at::ScalarType type);
+
+/// Where a norm stands; its epsilon and how it is scaled may follow from that.
+enum class NormPlace : std::uint8_t { kInput, kBranch, kEnd };
 
 /// A norm of the model's kind (ModelSpec::norm), with whichever parameters it has.
 class Norm {
  public:
   Norm() = default;
-  Norm(const BlockContext& context, const std::string& fqn);
+  Norm(const BlockContext& context, const std::string& fqn, NormPlace place = NormPlace::kInput);
   explicit operator bool() const { return present_; }
   at::Tensor operator()(const at::Tensor& x) const;
   /// {x + delta, norm of it}; delta may be undefined.

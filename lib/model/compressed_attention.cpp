@@ -162,8 +162,7 @@ class CompressedAttention : public Block {
     const auto reach = microbatch.reach();
     const auto low_q = ops::rms_norm(ops::linear(y, drawn(q_down_, microbatch)), *q_norm_, spec_.norm_eps);
     const auto wide_q = ops::linear(low_q, drawn(q_up_, microbatch)).view({batch, tokens, heads, width});
-    const auto q =
-        rotated(*rope_, ops::rms_norm(wide_q, no_weight(wide_q), spec_.norm_eps), microbatch.positions, reach);
+    const auto q = rotated(*rope_, query_norm_(wide_q, spec_.norm_eps), microbatch.positions, reach);
     auto key = ops::rms_norm(ops::linear(y, drawn(key_, microbatch)), *key_norm_, spec_.norm_eps);
     key = rotated(*rope_, key.view({batch, tokens, 1, width}), microbatch.positions, reach);
     auto options = options_;
@@ -187,17 +186,6 @@ class CompressedAttention : public Block {
   }
 
  private:
-  /// A constant weight of ones: queries are normalised without one.
-  ops::Parameter& no_weight(const at::Tensor& like) {
-    if (!ones_.value.defined()) {
-      const ops::NoGraph guard;
-      ones_.frozen = true;
-      ones_.shape = {like.size(-1)};
-      ones_.value = at::ones({like.size(-1)}, like.options().requires_grad(false));
-    }
-    return ones_;
-  }
-
   /// bool [batch, tokens, tokens]: the tokens of each query's window.
   at::Tensor near(const Microbatch& microbatch) const {
     const ops::NoGraph guard;
@@ -238,7 +226,7 @@ class CompressedAttention : public Block {
   ops::Linear q_down_ = {}, q_up_ = {}, key_ = {}, out_ = {};
   ops::Parameter *q_norm_ = nullptr, *key_norm_ = nullptr, *out_down_ = nullptr, *index_query_ = nullptr,
                  *index_weights_ = nullptr;
-  ops::Parameter ones_ = {};
+  UnitRms query_norm_ = {};
   Entries entries_ = {}, index_entries_ = {};
   RopeTable* rope_ = nullptr;
   ops::AttentionOptions options_ = {};

@@ -24,7 +24,7 @@ HeadNorm::HeadNorm(const BlockContext& context, const LayerWeights& weights, arc
       offset_(norm_.kind == arch::NormKind::kRmsNorm && context.spec.norm_scale == arch::NormScale::kOnePlusInFloat
                   ? 1.0
                   : 0.0) {
-  if (weight_ != nullptr) return;
+  if (weight_ != nullptr || !norm_.weight) return;
   const auto name = weights.fqn(part);
   const auto at = name.find("{}");
   AUTOMODEL_CHECK(at != std::string::npos && norm_.span == Span::kEachHead, "no weight " + name);
@@ -34,7 +34,8 @@ HeadNorm::HeadNorm(const BlockContext& context, const LayerWeights& weights, arc
         context.weights.parameter(name.substr(0, at) + std::to_string(head) + name.substr(at + 2) + ".weight"));
 }
 
-at::Tensor HeadNorm::operator()(const at::Tensor& x) const {
+at::Tensor HeadNorm::operator()(const at::Tensor& x) {
+  if (!norm_.weight) return unweighted_(x, eps_);
   if (norm_.span == Span::kAllHeads)
     return tensor_->norm_of_heads(x.flatten(2), *weight_, *projection_, heads_ * x.size(3), eps_, offset_)
         .view(x.sizes());

@@ -17,7 +17,7 @@ class HeadNorm {
            const ops::Parameter& projection);
   explicit operator bool() const { return tensor_ != nullptr; }
   /// x [batch, tokens, heads here, width].
-  at::Tensor operator()(const at::Tensor& x) const;
+  at::Tensor operator()(const at::Tensor& x);
 
  private:
   TensorSeam* tensor_ = nullptr;
@@ -27,6 +27,7 @@ class HeadNorm {
   std::vector<ops::Parameter*> each_ = {};  ///< weights of the heads here, if every head has a module of its own
   std::int64_t heads_ = 0;
   double eps_ = 0, offset_ = 0;
+  UnitRms unweighted_ = {};
 };
 
 }  // namespace automodel::model

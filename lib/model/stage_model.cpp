@@ -100,11 +100,13 @@ struct StageModel::Layer {
         lends(context.spec.lends_keys(number)),
         borrows(!context.spec.has_keys(number)) {
     const LayerWeights weights(context, number);
-    const auto norm = [&](arch::Part part) { return weights.has(part) ? Norm(context, weights.fqn(part)) : Norm(); };
+    const auto norm = [&](arch::Part part, NormPlace place = NormPlace::kInput) {
+      return weights.has(part) ? Norm(context, weights.fqn(part), place) : Norm();
+    };
     before_mixer = norm(arch::Part::kMixerNorm);
-    after_mixer = norm(arch::Part::kMixerOutNorm);
+    after_mixer = norm(arch::Part::kMixerOutNorm, NormPlace::kBranch);
     before_feed = norm(arch::Part::kFeedNorm);
-    after_feed = norm(arch::Part::kFeedOutNorm);
+    after_feed = norm(arch::Part::kFeedOutNorm, NormPlace::kBranch);
     mixer = make_mixer(context, number);
     if (context.spec.has_feed(number))
       mlp = context.spec.is_moe(number) ? make_moe(context, number) : make_mlp(context, number);
@@ -249,7 +251,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   }
   inputs_units_ = weights_.units_of([](const Weight& each) { return each.info.role == arch::Role::kLayerInputs; });
   if (modules_.norm) {
-    norm_ = Norm(context, layout.norm);
+    norm_ = Norm(context, layout.norm, NormPlace::kEnd);
     // A norm without parameters belongs to the head's unit.
     if (!layout.norm_parameters.empty()) head_unit_ = weights_.find(layout.norm_parameters.front().name)->unit;
   }
@@ -339,6 +341,7 @@ StageModel::Placeholders StageModel::placeholders(const Microbatch& microbatch) 
 std::vector<at::Tensor> StageModel::embedded(const Microbatch& microbatch, const Placeholders& at,
                                              const at::Tensor& in) {
   auto x = options_.seams.tensor->embed(microbatch.ids, *embedding_, in, spec_.pad_token.value_or(-1));
+  if (spec_.embedding_norm) x = embedding_norm_(x, spec_.norm_eps);
   // A scale rounded to the type of the weights is part of the embedding in transformers, so noise is added after it.
   if (!spec_.round_embedding_scale) x = noisy(x, microbatch);
   if (spec_.embedding_scale != 1)

@@ -180,6 +180,7 @@ class StageModel {
   ops::Linear head_product_ = {};
   int embedding_unit_ = -1, positions_unit_ = -1, head_unit_ = -1, head_weight_unit_ = -1, head_adapter_unit_ = -1;
   Norm norm_ = {};
+  UnitRms embedding_norm_ = {};
   std::unique_ptr<HyperConnection> end_streams_;  ///< in front of the norm, of a stream of several; else null
   at::Tensor anchor_;
   UnitObserver* observer_ = nullptr;

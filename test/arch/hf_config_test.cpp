@@ -1,5 +1,7 @@
 #include "arch/hf_config.h"
 
+#include <cmath>
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
@@ -392,6 +394,38 @@ TEST_CASE("MiMo-V2-Flash's and Laguna's layers differ in heads", "[arch]") {
         Ids{"bad-value"});
   CHECK(ids(parse_hf_config(per_layer("[4, 5, 6, 4, 6, 6, 4, 6, 6, 4, 6, 6]"), "config.json").errors) ==
         Ids{"indivisible"});
+}
+
+TEST_CASE("Muse-Glimmer's layers without RoPE are counted from the last", "[arch]") {
+  const auto muse = [](const std::string& more = "") { return small("muse_glimmer_text", more); };
+  const auto rotated = [](const ModelSpec& spec) {
+    std::string out;
+    for (int layer = 0; layer < spec.layers; ++layer) out += spec.has_rope(layer) ? 'r' : '-';
+    return out;
+  };
+  const auto spec = spec_of(muse());
+  CHECK(sliding_layers(spec) == "sssfsssfsssf");
+  CHECK(rotated(spec) == "rrr-rrr-rrr-");
+  CHECK(spec_of(muse(R"("num_hidden_layers": 5)")).rope_layers == std::vector{false, true, true, true, false});
+  CHECK(std::pair(spec.head_dim, spec.sliding_window) == std::pair(128, 2048));
+  CHECK(std::pair(spec.norm_eps, spec.branch_norm_eps) == std::pair(1e-5, 1e-8));
+  CHECK(spec.attention_scale == Approx(3.87 / std::sqrt(128.0)));
+  CHECK(std::pair(spec.logit_softcap, spec.rope.theta) == std::pair(20.0, 1e4));
+  CHECK(spec.logit_scale == Approx(1 / std::sqrt(26.0)));
+  CHECK(spec_of(muse(R"("qk_scale_factor": 2, "head_dim": 16)")).attention_scale == 0.5);
+  const std::string own = R"("num_hidden_layers": 3, "rope_parameters": {"rope_theta": 500.0}, "layer_rope_theta": )";
+  CHECK(rotated(spec_of(muse(own + "[500.0, 0, 500]"))) == "r-r");
+  for (const auto& bad : {own + "[500, 0]", own + "[500, 0, 1e4]", std::string(R"("qk_scale_factor": 0)"),
+                          std::string(R"("post_norm_eps": 0)"), std::string(R"("final_logit_softcapping": 0)")}) {
+    CAPTURE(bad);
+    CHECK(ids(parse_hf_config(muse(bad), "config.json").errors) == Ids{"bad-value"});
+  }
+  // transformers nests it with a tower; the decoder alone has Llama's names.
+  const auto layout = layout_of(spec);
+  CHECK(layout.layer(0).back().name == "post_feedforward_layernorm.weight");
+  CHECK(layout.kinds.size() == 1);
+  CHECK_FALSE(layout.kinds[0].has(Part::kQueryNorm));
+  CHECK(layout.kinds[0].module(Part::kAttentionGate) == "self_attn.gate_proj");
 }
 
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {

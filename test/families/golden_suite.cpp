@@ -297,7 +297,8 @@ void check_family(comm::World& world, const Fixture& fixture) {
 /// Layers that differ, with keys, inputs and experts of their own, or experts by a table, on ranks that have different
 /// rows.
 void check_unlike_layers(comm::World& world) {
-  for (const std::string name : {"gemma4_text", "gemma4_text_moe", "deepseek_v4", "laguna", "mimo_v2_flash"}) {
+  for (const std::string name :
+       {"gemma4_text", "gemma4_text_moe", "deepseek_v4", "laguna", "mimo_v2_flash", "muse_glimmer_text"}) {
     const auto fixture = load_family(name);
     for (const std::string distributed :
          {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp",
@@ -445,6 +446,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("ministral"),
     FAMILY("ministral3"),
     FAMILY("mistral4"),
+    FAMILY("muse_glimmer_text"),
     FAMILY("nemotron"),
     FAMILY("nemotron-nas"),
     FAMILY("nemotron_h"),

@@ -69,6 +69,9 @@ const std::vector<const char*> kFamilies = {
     "pad_token_id: 0",
     "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 69, n_positions: 32, attn_pdrop: 0.0, "
     "embd_pdrop: 0.0, resid_pdrop: 0.0",
+    "model_type: muse_glimmer_text, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, vocab_size: 68, max_position_embeddings: 32, "
+    "sliding_window: 5, attention_bias: true",
 };
 constexpr int kPhi3 = 5;
 

@@ -290,6 +290,7 @@ void lay_out_ends(const ModelSpec& spec, Layout& layout, const EndNames& names) 
   if (!names.rotary.empty()) layout.rotary = below(names.rotary);
   layout.embedding_parameters = {table(layout.embeddings[0] + ".weight", spec.vocab, spec.hidden, Role::kEmbedding)};
   layout.norm_parameters = norm_parameters(spec, layout.norm, spec.hidden);
+  if (spec.plain_end_norm) layout.norm_parameters.front().initial = Initial::kOne;
 }
 
 void lay_out_llama_ends(const ModelSpec& spec, Layout& layout) {

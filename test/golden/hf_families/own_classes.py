@@ -247,7 +247,25 @@ class DeciLMForCausalLM(CausalModel):
         return Decoder(c, (DeciLMLayer(c, block) for block in c.block_configs))
 
 
+class MuseGlimmerTextForCausalLM(transformers.MuseGlimmerPreTrainedModel):
+    """transformers has the text model within MuseGlimmerForConditionalGeneration only; this is its decoder and head."""
+    config_class = transformers.MuseGlimmerTextConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = transformers.MuseGlimmerTextModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, False)
+        self.post_init()
+
+    def forward(self, input_ids, labels, **rest):
+        c = self.config
+        x = self.lm_head(self.model(input_ids=input_ids, **rest).last_hidden_state) * c.output_multiplier
+        logits = torch.tanh(x / c.final_logit_softcapping) * c.final_logit_softcapping
+        return CausalLMOutputWithPast(loss=self.loss_function(logits, labels, c.vocab_size), logits=logits)
+
+
 for config, model in ((BailingMoeConfig, BailingMoeV2ForCausalLM), (BaichuanConfig, BaichuanForCausalLM),
-                      (DeciLMConfig, DeciLMForCausalLM)):
+                      (DeciLMConfig, DeciLMForCausalLM),
+                      (transformers.MuseGlimmerTextConfig, MuseGlimmerTextForCausalLM)):
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)
     setattr(transformers, model.__name__, model)
