@@ -39,7 +39,7 @@ constexpr std::array kNames = {
     Names{"kimi_vl", kTower, kProjector},
     Names{"kimi_k25", kTower, kProjector},
     Names{"minimax_m3_vl", kTower, kProjector},
-    Names{"muse_glimmer", kTower, kProjector},
+    Names{"muse_glimmer", kTower, "model.vision_adapter"},
 };
 
 struct DecoderName {
@@ -205,27 +205,25 @@ struct PlainVit {
   std::string_view what;
   bool patch_bias;
   bool positions;  ///< a table of pos_emb_height x pos_emb_width
-  int norms;       ///< outside the layers
 };
 constexpr std::array kPlainVits = {
-    PlainVit{"kimi_vl", "MoonViT", true, true, 1},
-    PlainVit{"kimi_k25", "MoonViT", true, true, 1},
-    PlainVit{"minimax_m3_vl", "ViT", false, false, 1},
-    PlainVit{"muse_glimmer", "ViT", false, true, 2},
+    PlainVit{"kimi_vl", "MoonViT", true, true},
+    PlainVit{"kimi_k25", "MoonViT", true, true},
+    PlainVit{"minimax_m3_vl", "ViT", false, false},
 };
 Tower plain_vit(const Json& section, std::string_view fqn, const PlainVit& form) {
   auto out = named(fqn, form.what);
   Sizes size(section);
   const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
-             frames = size("temporal_patch_size", size("patch_temporal", 1));
+             frames = size("temporal_patch_size", 1);
   out.hidden = h;
   out.layers = static_cast<int>(size("num_hidden_layers"));
   Encoder e;
   e.patch_weights = size("num_channels", 3) * frames * patch * patch * h;
   e.layer_weights = 4 * h * h + 2 * h * f;
   e.layer_rest = 4 * h + f + h + 4 * h;
-  e.rest = (form.patch_bias ? h : 0) + (form.positions ? size("pos_emb_height") * size("pos_emb_width") * h : 0) +
-           form.norms * 2 * h;
+  e.rest =
+      (form.patch_bias ? h : 0) + (form.positions ? size("pos_emb_height") * size("pos_emb_width") * h : 0) + 2 * h;
   measure(out, e, size);
   return out;
 }
@@ -274,9 +272,6 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
     const auto wide = size("projector_hidden_size");
     weights = from * wide + wide * text + 4 * text * wide + wide * text;
     rest = 2 * wide + 2 * text;
-  } else if (model_type == "muse_glimmer") {  // 2 x 2 patches become one row
-    const auto wide = size("projector_hidden_size");
-    weights = 4 * from * wide + wide * wide + wide * text;
   } else {
     return out;
   }
@@ -315,6 +310,7 @@ std::vector<Tower> towers_of(std::string_view config_text, std::int64_t text_hid
     out.push_back(vision_of(*vision, model_type, names.vision, text_hidden));
     if (!names.projector.empty())
       out.push_back(projector_of(config, model_type, out.front(), names.projector, text_hidden));
+    if (model_type == "muse_glimmer") out.push_back(named("model.vision_projection", "projector"));
     if (model_type == "llava_next") {  // a vector appended to each row of patches
       out.push_back(named("model.image_newline", "parameter"));
       out.back().parameters = text_hidden;

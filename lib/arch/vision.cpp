@@ -250,6 +250,49 @@ VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelS
   return out;
 }
 
+/// Source of names and defaults: MuseGlimmerConfig and MuseGlimmerVisionConfig of transformers 5.23.
+VisionSpec read_muse(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
+  if (const auto tower = section.text({"model_type"}, "muse_glimmer_vision"); tower != "muse_glimmer_vision")
+    throw Refused{fmt::format("its vision tower is a {}", tower)};
+  if (decoder.model_type != "muse_glimmer_text") throw Refused{fmt::format("its decoder is a {}", decoder.model_type)};
+  auto out = read_sizes(section, {"num_hidden_layers", "num_attention_heads"});
+  out.kind = TowerKind::kMuse;
+  out.used_layers = out.layers;
+  out.eps = section.number({"layer_norm_eps"}, 1e-5);
+  out.merge = section.integer({"merge_size"}, 2, 1, 1 << 7);
+  out.frames = section.integer({"patch_temporal"}, 2, 1, 1 << 10);
+  out.table = out.window = section.integer({"pos_emb_height"}, 32, 1, 1 << 8);
+  out.image_token = config.integer({"image_token_id"}, 200092, 0, kMostVocab);
+  out.projector_width = config.integer({"projector_hidden_size"}, 4096, 1, kMostWidth);
+  out.projector_eps = decoder.norm_eps;
+  if (const int width = section.integer({"pos_emb_width"}, 32, 1, 1 << 8); width != out.table)
+    throw Refused{fmt::format("its table of positions is {} x {}, not square", out.table, width)};
+  const std::int64_t joined = std::int64_t{out.hidden} * out.merge * out.merge;
+  if (const int width = config.integer({"out_hidden_size"}, 6144, 1, kMostWidth); width != joined)
+    throw Refused{fmt::format("its tower gives rows of {} numbers, the projector takes {}", joined, width)};
+  if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
+  if (const auto act = section.text({"hidden_act"}, "gelu"); act != "gelu")
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
+    throw Refused{fmt::format("its projector's activation is {}", act)};
+  auto rope = section.child("rope_parameters");
+  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial")
+    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
+  out.theta = rope ? rope->number({"rope_theta"}, 1e4) : 1e4;
+  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  const auto types = section.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != out.layers) throw Refused{"its tower's layer_types are not one a layer"};
+  constexpr int kPattern = 4;  // every fourth layer and the last
+  for (int layer = 0; layer < out.layers; ++layer) {
+    const auto& type = types.empty() ? "" : types[static_cast<std::size_t>(layer)];
+    if (type == "full_attention" || (types.empty() && ((layer + 1) % kPattern == 0 || layer + 1 == out.layers)))
+      out.whole_layers.push_back(layer);
+    else if (!types.empty() && type != "window_attention")
+      throw Refused{fmt::format("a layer of its tower is a {}", type)};
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string_view name_of(TowerKind kind) {
@@ -258,6 +301,7 @@ std::string_view name_of(TowerKind kind) {
     case TowerKind::kSiglip: return "SigLIP";
     case TowerKind::kPixtral: return "Pixtral";
     case TowerKind::kGemma4: return "Gemma 4's ViT";
+    case TowerKind::kMuse: return "Muse-Glimmer's ViT";
     case TowerKind::kQwen25:
     case TowerKind::kQwen3: break;
   }
@@ -270,13 +314,15 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
   const auto kind = config.text({"model_type"}, "");
   const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
   try {
-    if (kind != "llava" && kind != "gemma3" && kind != "gemma4" && kind != "mistral3" && !qwen)
+    if (kind != "llava" && kind != "gemma3" && kind != "gemma4" && kind != "mistral3" && kind != "muse_glimmer" &&
+        !qwen)
       throw Refused{fmt::format("no {} is trained with pictures", kind)};
     auto section = config.child("vision_config");
     if (!section) throw Refused{"it has no vision_config"};
     if (qwen) return read_qwen(config, *section, kind, decoder);
     if (kind == "mistral3") return read_mistral3(config, *section, decoder);
     if (kind == "gemma4") return read_gemma4(config, *section, decoder);
+    if (kind == "muse_glimmer") return read_muse(config, *section, decoder);
     return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
   } catch (const Refused& refused) {
     why = refused.why;
@@ -431,11 +477,34 @@ void lay_out_gemma4(const VisionSpec& vision, std::int64_t text_hidden, Layout& 
   add.linear(std::string(kEmbedderModule) + ".embedding_projection", width, text_hidden, false);
 }
 
+void lay_out_muse(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kTowerModule), adapter(kAdapterModule), embedder = tower + ".patch_embedder.";
+  const std::int64_t width = vision.hidden, wide = vision.projector_width;
+  TowerBuilder add(layout.tower_parameters);
+  add.linear(embedder + "patch_embedding",
+             std::int64_t{VisionSpec::kChannels} * vision.frames * vision.patch * vision.patch, width, false);
+  add.numbers(embedder + "position_embedding_table.weight", {std::int64_t{vision.table} * vision.table, width});
+  add.norm(tower + ".ln_pre", width);
+  for (int layer = 0; layer < vision.layers; ++layer) {
+    const auto prefix = fmt::format("{}.layers.{}.", tower, layer);
+    add.norm(prefix + "norm1", width);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "proj"}) add.linear(prefix + "attn." + name, width, width);
+    add.norm(prefix + "norm2", width);
+    add.linear(prefix + "mlp.fc1", width, vision.ffn);
+    add.linear(prefix + "mlp.fc2", vision.ffn, width);
+  }
+  add.norm(tower + ".ln_post", width);
+  add.linear(adapter + ".fc1", width * vision.merge * vision.merge, wide, false);
+  add.linear(adapter + ".fc2", wide, wide, false);
+  add.linear(std::string(kProjectionModule), wide, text_hidden, false);
+}
+
 }  // namespace
 
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
   if (vision.kind == TowerKind::kGemma4) return lay_out_gemma4(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kPixtral) return lay_out_pixtral(vision, text_hidden, layout);
+  if (vision.kind == TowerKind::kMuse) return lay_out_muse(vision, text_hidden, layout);
   vision.qwen() ? lay_out_qwen(vision, text_hidden, layout) : lay_out_vit(vision, text_hidden, layout);
 }
 

@@ -23,6 +23,7 @@ enum class TowerKind : std::uint8_t {
   kQwen3,    ///< Qwen3-VL and Qwen3.5: LayerNorm, learned positions beside the rotary ones; pictures of any size
   kPixtral,  ///< Mistral 3: RMSNorm, gated MLP, no biases; pictures of any size
   kGemma4,   ///< Gemma 4: RMSNorms around attention and a gated MLP, and of each head; pictures of any size
+  kMuse,     ///< Muse-Glimmer: LayerNorm, learned positions beside the rotary ones, windows; pictures of any size
 };
 
 /// Display name: "CLIP", "Qwen ViT", ...
@@ -55,17 +56,18 @@ struct VisionSpec {
   bool windows_only = false;                      ///< in layers with a window only (Gemma 4)
   std::int32_t begin_token = -1, end_token = -1;  ///< around a picture's placeholders
 
-  // Qwen, Pixtral and Gemma 4
+  // Qwen, Pixtral, Gemma 4 and Muse-Glimmer
   int merge = 1;                       ///< merge x merge patches become one row of the decoder
   int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
-  int table = 0;                       ///< Qwen3: side of the table of learned positions; Gemma 4: rows of its two
-  int window = 0;                      ///< Qwen2.5: side of a window in rows of the decoder
-  std::vector<int> whole_layers = {};  ///< Qwen2.5: layers that attend over the whole picture
+  int table = 0;                       ///< side of the table of learned positions; Gemma 4: rows of its two
+  int window = 0;                      ///< side of a window, Qwen2.5: in rows of the decoder, Muse-Glimmer: in patches
+  std::vector<int> whole_layers = {};  ///< with windows: layers that attend over the whole picture
   std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
 
-  // Pixtral
+  // Pixtral and Muse-Glimmer
   double theta = 1e4;        ///< of the rotary frequencies
   double projector_eps = 0;  ///< of the projector's norm
+  int projector_width = 0;   ///< Muse-Glimmer: of its hidden layers
   bool gelu = false;         ///< activation of the gated MLP; else SiLU
 
   // Gemma 4, which has `theta` too
@@ -74,7 +76,7 @@ struct VisionSpec {
 
   static constexpr int kChannels = 3;
   bool qwen() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
-  bool any_size() const { return qwen() || kind == TowerKind::kPixtral || kind == TowerKind::kGemma4; }
+  bool any_size() const { return kind != TowerKind::kClip && kind != TowerKind::kSiglip; }
   /// Of one size: patches, rows of the tower, and placeholder tokens of a picture.
   int patches() const { return (image / patch) * (image / patch); }
   int rows() const { return patches() + (kind == TowerKind::kClip ? 1 : 0); }
@@ -89,10 +91,12 @@ struct PatchGrid {
   bool operator==(const PatchGrid&) const = default;
 };
 
-/// Names of its modules in memory: tower and projector (Gemma 4's has another name), or Qwen's tower, which ends in the
-/// decoder's width.
+/// Names of its modules in memory: tower and projector (Gemma 4's has another name, Muse-Glimmer's is two modules), or
+/// Qwen's tower, which ends in the decoder's width.
 inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector",
-                                  kEmbedderModule = "model.embed_vision", kVisualModule = "model.visual";
+                                  kEmbedderModule = "model.embed_vision", kVisualModule = "model.visual",
+                                  kAdapterModule = "model.vision_adapter",
+                                  kProjectionModule = "model.vision_projection";
 
 /// What a multimodal config.json says of its tower, if models like it are trained; otherwise empty, and `why` says what
 /// stands against it. Problems of single keys go to the readers. `decoder`: the text part, already read.

@@ -78,19 +78,30 @@ bool PictureText::find_tokens(const std::string& key, Diagnostics& problems) {
     return false;
   }
   if (!tokens_.processor) return true;
-  for (const auto& [text, token] :
-       {std::pair(&tokens_.processor->row_end, &row_end_), std::pair(&tokens_.processor->picture_end, &picture_end_)}) {
-    if (text->empty()) continue;
-    *token = single_token(*text);
-    if (*token && **token != tokens_.placeholder) continue;
-    const auto name = printable(*text);
+  const auto& processor = *tokens_.processor;
+  const auto find = [&](const std::string& text, std::string_view place) -> std::optional<std::int32_t> {
+    const auto token = single_token(text);
+    if (token && *token != tokens_.placeholder) return token;
     problems.add("bad-tokenizer", key)
-        .says(*token
-                  ? fmt::format("'{}', which the processor puts behind rows of a picture, is their placeholder", name)
-                  : fmt::format("the tokenizer has no token '{}', which the processor puts behind rows of a picture",
-                                name))
+        .says(token
+                  ? fmt::format("'{}', which the processor puts {}, is their placeholder", printable(text), place)
+                  : fmt::format("the tokenizer has no token '{}', which the processor puts {}", printable(text), place))
         .hint("the tokenizer and the processor must be of one model");
-    return false;
+    return std::nullopt;
+  };
+  if (!processor.picture_begin.empty()) {
+    const auto begin = find(processor.picture_begin, "around a picture"),
+               end = begin ? find(processor.picture_end, "around a picture") : std::nullopt;
+    if (!end) return false;
+    tokens_.begin = *begin;
+    tokens_.end = *end;
+    return true;
+  }
+  for (const auto& [text, token] :
+       {std::pair(&processor.row_end, &row_end_), std::pair(&processor.picture_end, &picture_end_)}) {
+    if (text->empty()) continue;
+    *token = find(*text, "behind rows of a picture");
+    if (!*token) return false;
   }
   return true;
 }

@@ -38,7 +38,7 @@ struct ClippedLinear {
 class Gemma4Tower : public ProjectedTower {
  public:
   Gemma4Tower(const arch::VisionSpec& spec, const Weights& weights)
-      : ProjectedTower(weights, arch::kEmbedderModule), spec_(spec) {
+      : ProjectedTower(weights, {arch::kEmbedderModule}), spec_(spec) {
     const std::string tower(arch::kTowerModule);
     if (has_tower()) find_tower(tower);
     if (has_projector()) projection_ = linear({std::string(arch::kEmbedderModule) + ".embedding_projection"});

@@ -1,8 +1,11 @@
 #include "model/patch_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -23,6 +26,89 @@ PatchPlaces find_places(const std::vector<arch::PatchGrid>& grids, int merge) {
           out.rows.push_back(y + inner / merge);
           out.columns.push_back(x + inner % merge);
         }
+  }
+  return out;
+}
+
+PatchWindows put_in_windows(const std::vector<arch::PatchGrid>& grids, int side, PatchPlaces& places) {
+  PatchWindows out;
+  std::int64_t first = 0;
+  for (const auto& grid : grids) {
+    const int across = (grid.columns - 1) / side + 1, down = (grid.rows - 1) / side + 1;
+    std::vector<std::vector<std::int64_t>> windows(static_cast<std::size_t>(across) * static_cast<std::size_t>(down));
+    for (std::int64_t patch = first; patch < first + grid.patches(); ++patch) {
+      const auto at = static_cast<std::size_t>(patch);
+      windows[static_cast<std::size_t>(places.rows[at] / side * across + places.columns[at] / side)].push_back(patch);
+    }
+    for (const auto& window : windows) {
+      out.order.insert(out.order.end(), window.begin(), window.end());
+      out.sizes.push_back(std::ssize(window));
+    }
+    first += grid.patches();
+  }
+  const auto ordered = [&](std::vector<int>& values) {
+    std::vector<int> moved;
+    for (const auto patch : out.order) moved.push_back(values[static_cast<std::size_t>(patch)]);
+    values = std::move(moved);
+  };
+  ordered(places.rows);
+  ordered(places.columns);
+  return out;
+}
+
+at::Tensor indices(const std::vector<std::int64_t>& values, at::Device device) {
+  auto out = at::empty({std::ssize(values)}, at::kLong);
+  std::copy(values.begin(), values.end(), out.mutable_data_ptr<std::int64_t>());
+  return out.to(device);
+}
+
+std::vector<std::int64_t> inverse(const std::vector<std::int64_t>& order) {
+  std::vector<std::int64_t> out(order.size());
+  for (std::size_t at = 0; at < order.size(); ++at)
+    out[static_cast<std::size_t>(order[at])] = static_cast<std::int64_t>(at);
+  return out;
+}
+
+at::Tensor table_rows(const at::Tensor& table, int side, const std::vector<arch::PatchGrid>& grids,
+                      const PatchPlaces& places, bool halves) {
+  constexpr int kTaps = 2;
+  struct Axis {
+    std::array<int, kTaps> entries = {};
+    std::array<float, kTaps> shares = {};
+  };
+  const auto axis = [&](int place, int size) {
+    const auto index = static_cast<float>(place), length = static_cast<float>(size);
+    const float at = halves ? (index + 0.5F) * static_cast<float>(side) / length - 0.5F
+                            : index * static_cast<float>(side - 1) / std::max(length - 1, 1.0F);
+    const float floor = std::floor(at);
+    Axis out;
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int entry = static_cast<int>(floor) + tap;
+      const auto t = static_cast<std::size_t>(tap);
+      out.entries[t] = std::clamp(entry, 0, side - 1);
+      out.shares[t] = entry != out.entries[t] ? 0 : tap == 0 ? 1 - (at - floor) : at - floor;
+    }
+    return out;
+  };
+  std::array<std::vector<std::int64_t>, kTaps * kTaps> entries;
+  std::array<std::vector<float>, kTaps * kTaps> shares;
+  std::size_t patch = 0;
+  for (const auto& grid : grids)
+    for (std::int64_t i = 0; i < grid.patches(); ++i, ++patch) {
+      const auto y = axis(places.rows[patch], grid.rows), x = axis(places.columns[patch], grid.columns);
+      for (std::size_t tap = 0; tap < entries.size(); ++tap) {
+        const auto row = tap / kTaps, column = tap % kTaps;
+        entries[tap].push_back(std::int64_t{y.entries[row]} * side + x.entries[column]);
+        shares[tap].push_back(y.shares[row] * x.shares[column]);
+      }
+    }
+  at::Tensor out;
+  for (std::size_t tap = 0; tap < entries.size(); ++tap) {
+    auto share = at::empty({std::ssize(shares[tap]), 1}, at::kFloat);
+    std::copy(shares[tap].begin(), shares[tap].end(), share.mutable_data_ptr<float>());
+    const auto part =
+        table.index_select(0, indices(entries[tap], table.device())) * share.to(table.device(), table.scalar_type());
+    out = out.defined() ? out + part : part;
   }
   return out;
 }

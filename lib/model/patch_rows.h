@@ -18,6 +18,26 @@ struct PatchPlaces {
 };
 PatchPlaces find_places(const std::vector<arch::PatchGrid>& grids, int merge);
 
+/// Patches by windows of side x side, row by row; those at the right and the bottom edge are smaller.
+struct PatchWindows {
+  std::vector<std::int64_t> order = {};  ///< the patch at each place in the order of windows
+  std::vector<std::int64_t> sizes = {};  ///< patches of each window
+  bool operator==(const PatchWindows&) const = default;
+};
+/// Puts `places` into that order, which keeps patches of a window in theirs. Source: get_vision_window_index in
+/// transformers 5.23.
+PatchWindows put_in_windows(const std::vector<arch::PatchGrid>& grids, int side, PatchPlaces& places);
+
+at::Tensor indices(const std::vector<std::int64_t>& values, at::Device device);
+/// Where each patch is in the order.
+std::vector<std::int64_t> inverse(const std::vector<std::int64_t>& order);
+
+/// Rows of a table of side x side positions for each patch, read between its entries: so that the table's corners are
+/// the picture's, or with `halves` its edges, beyond which there are zeros. Source:
+/// get_vision_interpolation_indices_and_weights in transformers 5.23.
+at::Tensor table_rows(const at::Tensor& table, int side, const std::vector<arch::PatchGrid>& grids,
+                      const PatchPlaces& places, bool halves);
+
 /// Angles of the rotation by row and column, [patches, width of a head / 2].
 struct PatchRotation {
   at::Tensor cos, sin, places;

@@ -1,8 +1,10 @@
 // Vision towers: from pixels to the rows that replace a picture's placeholder tokens.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -79,8 +81,9 @@ class ProjectedTower : public VisionTower {
   PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override;
 
  protected:
-  /// `projector`: the name of its module.
-  explicit ProjectedTower(const Weights& weights, std::string_view projector = arch::kProjectorModule);
+  /// `projector`: the names of its modules.
+  explicit ProjectedTower(const Weights& weights,
+                          std::initializer_list<std::string_view> projector = {arch::kProjectorModule});
   bool has_tower() const { return has_tower_; }
   bool has_projector() const { return has_projector_; }
   virtual at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
@@ -99,6 +102,8 @@ std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec,
 std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Gemma 4's, with its embedder.
 std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// Muse-Glimmer's, with its adapter and projection.
+std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const Weights& weights);
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
 
 }  // namespace automodel::model

@@ -1,6 +1,7 @@
 #include "pictures/processor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <system_error>
@@ -152,15 +153,29 @@ PatchSettings gemma4_patches(const Settings& settings) {
   return out;
 }
 
+/// Sizes of MuseGlimmerImageProcessor, and what MuseGlimmerProcessor puts around a picture.
+void set_muse(const Settings& settings, Processor& out) {
+  constexpr std::int64_t kUsualTokens = 4096, kMostTokens = 1 << 20;
+  out.patches = patches_of(settings);
+  const auto tokens = settings.count("max_image_tokens", kUsualTokens);
+  if (tokens > kMostTokens) throw Refused{fmt::format("max_image_tokens is {}, above {}", tokens, kMostTokens)};
+  out.patches->grid_tokens = static_cast<int>(tokens);
+  if (!out.resize) throw Refused{"do_resize: false would give pictures any number of tokens"};
+  out.picture_begin = "<|image_start|>";
+  out.picture_end = "<|image_end|>";
+}
+
 Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
   const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral"),
-             gemma4 = type.starts_with("Gemma4Image");
-  const bool any_size = qwen || pixtral || gemma4;
+             gemma4 = type.starts_with("Gemma4Image"), muse = type.starts_with("MuseGlimmerImage");
+  const bool any_size = qwen || pixtral || gemma4 || muse;
   if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
-    throw Refused{fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL and Pixtral have supported ones",
-                              type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
+    throw Refused{
+        fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral and Muse-Glimmer have "
+                    "supported ones",
+                    type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
   if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
   Processor out;
   out.resize = settings.flag("do_resize", true);
@@ -170,6 +185,8 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     set_pixtral(settings, whole, out);
   } else if (gemma4) {
     out.patches = gemma4_patches(settings);
+  } else if (muse) {
+    set_muse(settings, out);
   } else if (out.resize) {
     // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
     const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
@@ -184,15 +201,17 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     out.crop = settings.size("crop_size");
     if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
   }
-  const auto resample = settings.number("resample", type.starts_with("Gemma3") ? 2 : 3);
-  if (resample != 2 && resample != 3) throw Refused{fmt::format("resample {} is neither 2 nor 3", resample)};
-  out.resampling = resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
+  const auto resample = settings.number("resample", muse ? 1 : type.starts_with("Gemma3") ? 2 : 3);
+  if (resample != 1 && resample != 2 && resample != 3)
+    throw Refused{fmt::format("resample {} is not one of 1, 2 and 3", resample)};
+  out.resampling = resample == 1 ? Resampling::kLanczos : resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
   if (settings.flag("do_rescale", true)) out.rescale = settings.number("rescale_factor", 1.0 / 255);
   out.normalize = settings.flag("do_normalize", !gemma4);
   constexpr std::array kHalf = {0.5, 0.5, 0.5}, kNone = {0.0, 0.0, 0.0}, kWhole = {1.0, 1.0, 1.0};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  out.mean = settings.colours("image_mean", gemma4 ? kNone : clip || any_size ? kMean : kHalf);
-  out.deviation = settings.colours("image_std", gemma4 ? kWhole : clip || any_size ? kDeviation : kHalf);
+  const bool as_clip = clip || qwen || pixtral;
+  out.mean = settings.colours("image_mean", gemma4 ? kNone : as_clip ? kMean : kHalf);
+  out.deviation = settings.colours("image_std", gemma4 ? kWhole : as_clip ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
     throw Refused{"'image_std' is not above 0"};
   return out;
@@ -222,10 +241,67 @@ Size within_tokens(Size from, const PatchSettings& settings) {
   return {static_cast<int>(columns * side), static_cast<int>(rows * side)};
 }
 
+/// Rows and columns of tokens.
+using Grid = std::array<std::int64_t, 2>;
+
+/// The order in which Python lists a set of up to four such pairs, added in this order: by their hashes, those of
+/// tuples. Source: Objects/tupleobject.c and Objects/setobject.c of CPython 3.8 to 3.14.
+std::vector<Grid> as_python_set(const std::vector<Grid>& added) {
+  constexpr std::uint64_t kFirst = 11400714785074694791U, kSecond = 14029467366897019727U,
+                          kThird = 2870177450012600261U, kOfLength = 3527539U, kMask = 7;
+  std::array<std::optional<Grid>, kMask + 1> slots;
+  for (const auto& pair : added) {
+    std::uint64_t hash = kThird;
+    for (const auto each : pair) hash = std::rotl(hash + static_cast<std::uint64_t>(each) * kSecond, 31) * kFirst;
+    hash += pair.size() ^ (kThird ^ kOfLength);
+    auto at = hash & kMask;
+    for (auto rest = hash; slots[at] && *slots[at] != pair;) {
+      rest >>= 5;
+      at = (at * 5 + 1 + rest) & kMask;
+    }
+    slots[at] = pair;
+  }
+  std::vector<Grid> out;
+  for (const auto& slot : slots)
+    if (slot) out.push_back(*slot);
+  return out;
+}
+
+/// Source: smart_resize of Muse-Glimmer in transformers 5.23: of the grids around the ideal one that have few enough
+/// tokens, the one nearest to the picture's shape. Squares often fit several; then the first in Python's order is
+/// taken.
+Size nearest_grid(Size from, const PatchSettings& settings) {
+  const double width = from.width, height = from.height, side = settings.side(), most = *settings.grid_tokens;
+  double rows = height / side, columns = width / side;
+  const double ratio = columns / rows;
+  if (rows * columns > most) {
+    rows = std::pow(most / ratio, 0.5);
+    columns = rows * ratio;
+  }
+  std::vector<Grid> around;
+  for (const double y : {std::floor(rows), std::ceil(rows)})
+    for (const double x : {std::floor(columns), std::ceil(columns)})
+      around.push_back({static_cast<std::int64_t>(y), static_cast<std::int64_t>(x)});
+  std::optional<Grid> best;
+  double least = 0;
+  for (const auto& grid : as_python_set(around)) {
+    const auto [y, x] = grid;
+    if (y < 1 || x < 1 || static_cast<double>(y) * static_cast<double>(x) > most) continue;
+    const double apart = std::abs(static_cast<double>(y) / static_cast<double>(x) - height / width);
+    if (best && apart >= least) continue;
+    best = grid;
+    least = apart;
+  }
+  const auto whole = [](double value) { return std::max<std::int64_t>(1, std::llrint(value)); };
+  const auto [y, x] = best.value_or(Grid{whole(rows), whole(columns)});
+  return {static_cast<int>(x * settings.side()), static_cast<int>(y * settings.side())};
+}
+
 /// Source: smart_resize of Qwen2-VL in transformers 5.23, which rounds halves to even.
 Size by_patches(Size from, const PatchSettings& settings) {
   if (settings.longest_edge) return within_edge(from, settings);
   if (settings.soft_tokens) return within_tokens(from, settings);
+  if (settings.grid_tokens) return nearest_grid(from, settings);
   const double width = from.width, height = from.height, side = settings.side();
   const auto even = [](double value) { return std::nearbyint(value); };
   double w = even(width / side) * side, h = even(height / side) * side;
@@ -246,6 +322,7 @@ Size by_patches(Size from, const PatchSettings& settings) {
 
 std::int64_t PatchSettings::most_tokens() const {
   const std::int64_t area = std::int64_t{side()} * side(), edge = longest_edge ? (*longest_edge - 1) / side() + 1 : 0;
+  if (grid_tokens) return *grid_tokens;
   return std::max<std::int64_t>(soft_tokens ? *soft_tokens : longest_edge ? edge * edge : most / area, 1);
 }
 

@@ -12,11 +12,12 @@
 
 namespace automodel::pictures {
 
-enum class Resampling { kBilinear, kBicubic };
+enum class Resampling { kBilinear, kBicubic, kLanczos };
 
 /// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor keeps the number of
 /// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`, Gemma4ImageProcessor
-/// enlarges or reduces pictures until they have nearly `soft_tokens` tokens.
+/// enlarges or reduces pictures until they have nearly `soft_tokens` tokens, MuseGlimmerImageProcessor reduces those of
+/// more than `grid_tokens` and otherwise takes the nearest shape.
 struct PatchSettings {
   int patch = 14;  ///< side in pixels
   int merge = 2;   ///< merge x merge patches become one token
@@ -24,8 +25,9 @@ struct PatchSettings {
   std::int64_t least = 56 * 56, most = 28 * 28 * 1280;
   std::optional<int> longest_edge = {};  ///< in pixels, before sides are rounded up; then the limits above do not count
   std::optional<int> soft_tokens = {};   ///< of a picture at most; then they do not count either
+  std::optional<int> grid_tokens = {};   ///< the same of MuseGlimmerImageProcessor
   int positions = 0;                     ///< patches along a side that the tower has positions for; 0: any number
-  bool by_area() const { return !longest_edge && !soft_tokens; }
+  bool by_area() const { return !longest_edge && !soft_tokens && !grid_tokens; }
   int side() const { return patch * merge; }
   /// The most tokens that a picture can have.
   std::int64_t most_tokens() const;
@@ -45,10 +47,12 @@ struct Processor {
   std::array<double, 3> mean = {}, deviation = {1, 1, 1};
   /// PixtralProcessor: tokens behind each row of placeholders, and behind the last one; empty: none.
   std::string row_end = {}, picture_end = {};
+  /// MuseGlimmerProcessor: a token in front of the placeholders, and `picture_end` behind them; empty: none.
+  std::string picture_begin = {};
 
   /// The size to which a picture is resized, before it is cropped. Source: get_resize_output_image_size in transformers
-  /// 5.23, which rounds down, its namesake of Pixtral, smart_resize of Qwen2-VL, and get_aspect_ratio_preserving_size
-  /// of Gemma 4.
+  /// 5.23, which rounds down, its namesake of Pixtral, smart_resize of Qwen2-VL and of Muse-Glimmer, and
+  /// get_aspect_ratio_preserving_size of Gemma 4.
   Size resized(Size from) const;
   /// Why a picture of this size cannot be used; empty if it can.
   std::string refusal(Size from) const;
@@ -86,9 +90,9 @@ inline constexpr std::array kProcessorFiles = {"preprocessor_config.json", "proc
 bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
-/// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor and PixtralImageProcessor
-/// do. `whole`: processor_config.json beside it; empty: `text` is all there is. Null if it is another processor, or a
-/// setting is not supported; `why` then says so.
+/// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor, PixtralImageProcessor and
+/// MuseGlimmerImageProcessor do. `whole`: processor_config.json beside it; empty: `text` is all there is. Null if it is
+/// another processor, or a setting is not supported; `why` then says so.
 std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});
 /// The same from a model's folder.
 std::optional<Processor> read_processor(const std::filesystem::path& folder, std::string& why);

@@ -20,6 +20,15 @@ std::string last_part(std::string_view module) {
   return std::string(module.substr(module.rfind('.') + 1));
 }
 
+/// The module's name in NeMo AutoModel's own class, where that differs from transformers', which are the names here.
+std::string nemo_name(const arch::ModelSpec& spec, std::string module) {
+  if (spec.model_type != "muse_glimmer_text") return module;
+  for (const auto& [own, other] : {std::pair<std::string_view, std::string_view>{"model.language_model.", "model."},
+                                   {".self_attn.gate_proj", ".self_attn.output_gate_proj"}})
+    if (const auto at = module.find(own); at != std::string::npos) module.replace(at, own.size(), other);
+  return module;
+}
+
 class Choosing {
  public:
   Choosing(const config::PeftConfig& section, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
@@ -110,8 +119,9 @@ class Choosing {
   bool is_target(const std::string& module) {
     if (section_.match_all_linear()) return true;
     bool any = false;
+    const auto there = nemo_name(model_.spec, module);
     for (std::size_t i = 0; i < compiled_.size(); ++i)
-      if (compiled_[i].matches(module)) {
+      if (compiled_[i].matches(module) || compiled_[i].matches(there)) {
         used_.insert(i);
         any = true;
       }

@@ -69,7 +69,8 @@ void set_sizes(const ModelChoice& model, FeaturePlan& out) {
   out.values = out.whole ? std::int64_t{model.spec.hidden} * (1 + model.spec.deep_layers()) : vision.hidden;
   if (out.whole) return;
   if (vision.pooled > 0) out.rows_per_token = static_cast<double>(vision.rows()) / vision.tokens();
-  if (vision.kind == arch::TowerKind::kPixtral) out.rows_per_token = vision.merge * vision.merge;
+  if (vision.kind == arch::TowerKind::kPixtral || vision.kind == arch::TowerKind::kMuse)
+    out.rows_per_token = vision.merge * vision.merge;
 }
 
 /// Pictures of random pixels are known by their section alone.
@@ -124,7 +125,9 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
           .hint("remove it");
     return;
   }
-  const auto modules = frozen_modules(plan);
+  auto modules = frozen_modules(plan);
+  const bool whole = modules.size() == towers_of(*plan.model).size();
+  if (!whole && modules.size() > 1) modules.resize(1);  // a projector of several modules is cached as one
   if (yes && modules.empty()) {
     report.refuse("unsupported-option", asked.key)
         .says("{} keeps the outputs of a frozen tower, and weights of {} are trained", asked.key,
@@ -139,7 +142,7 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
     return;
   }
   if (modules.empty()) return;
-  FeaturePlan out{.whole = modules.size() == towers_of(*plan.model).size(), .facts = request.facts};
+  FeaturePlan out{.whole = whole, .facts = request.facts};
   set_sizes(*plan.model, out);
   if (!out.facts) out.facts = mock_facts(loaded.recipe, plan);
   if (loaded.recipe.teacher_model()) {

@@ -12,7 +12,7 @@ namespace {
 
 using config::Value;
 
-constexpr int kHeadDim = 8;
+constexpr int kHeadDim = 8, kTowerHeads = 2;
 
 /// The sizes of the small model.
 struct Sizes {
@@ -185,14 +185,20 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
 
 /// The tower has its patches, which the processor makes, and the layers that others refer to by number.
 Value shrink_tower(Value config, const Sizes& sizes) {
-  constexpr int kHeads = 2, kLayers = 3;
-  for (const auto& [key, value] : {Replacement{"hidden_size", kHeads * kHeadDim}, Replacement{"intermediate_size", 32},
-                                   Replacement{"num_attention_heads", kHeads}, Replacement{"num_heads", kHeads},
-                                   Replacement{"num_key_value_heads", kHeads}, Replacement{"head_dim", kHeadDim},
-                                   Replacement{"out_hidden_size", sizes.hidden}})
+  constexpr int kLayers = 3;
+  for (const auto& [key, value] :
+       {Replacement{"hidden_size", kTowerHeads * kHeadDim}, Replacement{"intermediate_size", 32},
+        Replacement{"num_attention_heads", kTowerHeads}, Replacement{"num_heads", kTowerHeads},
+        Replacement{"num_key_value_heads", kTowerHeads}, Replacement{"head_dim", kHeadDim},
+        Replacement{"out_hidden_size", sizes.hidden}})
     if (config.find(key) != nullptr) config.set(key, value);
   if (const auto* layers = config.find("num_hidden_layers"); layers != nullptr && layers->integer() != nullptr)
     config.set("num_hidden_layers", std::min<std::int64_t>(*layers->integer(), kLayers));
+  if (const auto* types = config.find("layer_types"); types != nullptr && types->list() != nullptr) {
+    auto fewer = *types->list();
+    fewer.resize(std::min<std::size_t>(fewer.size(), kLayers));
+    config.set("layer_types", Value(std::move(fewer)));
+  }
   return config;
 }
 
@@ -267,6 +273,10 @@ config::ModelConfig shrink_model(config::ModelConfig model, const ModelChoice& c
                     : shrink_config(whole, choice.spec, mesh, sizes);
   if (const auto* tower = whole.find("vision_config"); choice.spec.vision && tower != nullptr)
     small.set("vision_config", shrink_tower(*tower, sizes));
+  if (choice.spec.vision && choice.spec.vision->projector_width > 0) {
+    small.set("out_hidden_size", kTowerHeads * kHeadDim * choice.spec.vision->merge * choice.spec.vision->merge);
+    small.set("projector_hidden_size", 4 * kHeadDim);
+  }
   if (choice.folder.empty() && (model.pretrained_model_name_or_path() || has_path(model))) {
     // A catalogue name, which only planning can resolve.
     Value entire = whole;

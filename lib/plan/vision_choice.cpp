@@ -70,6 +70,7 @@ void set_pixels(const config::LoadedRecipe& recipe, pictures::Processor& process
         .says("{} has no effect: {}", key,
               !processor.patches                ? "all pictures are resized to one size"
               : processor.patches->longest_edge ? "the longest side limits pictures"
+              : processor.patches->grid_tokens  ? "max_image_tokens of the processor limits pictures"
                                                 : "max_soft_tokens of the processor limits pictures")
         .hint("remove it");
     return;
@@ -89,7 +90,8 @@ std::string against_tower(const pictures::Processor& processor, const arch::Visi
     if (!processor.patches) return "it makes pictures of one size, the tower takes patches";
     const auto& patches = *processor.patches;
     if ((vision.kind == arch::TowerKind::kPixtral) != patches.longest_edge.has_value() ||
-        (vision.kind == arch::TowerKind::kGemma4) != patches.soft_tokens.has_value())
+        (vision.kind == arch::TowerKind::kGemma4) != patches.soft_tokens.has_value() ||
+        (vision.kind == arch::TowerKind::kMuse) != patches.grid_tokens.has_value())
       return "it resizes pictures for another tower";
     if (patches.patch == vision.patch && patches.merge == vision.merge && patches.frames == vision.frames) return "";
     return fmt::format(
@@ -141,6 +143,7 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     if (vision.kind == kQwen25) std::tie(patches->least, patches->most) = std::pair(56 * 56, 16384 * 28 * 28);
     if (vision.kind == kQwen3) std::tie(patches->least, patches->most) = std::pair(64 * 32 * 32, 16384 * 32 * 32);
     if (vision.kind == kGemma4) patches->soft_tokens = 280;
+    if (vision.kind == kMuse) patches->grid_tokens = 4096;
   } else {
     return;
   }

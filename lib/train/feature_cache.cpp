@@ -118,17 +118,18 @@ double over_ranks(comm::World& world, double value, comm::ReduceOp op) {
 /// Every setting of a processor as text; a new one must be added here to compile.
 std::string text_of(const pictures::Processor& processor) {
   const auto& [shortest_edge, exact, patches, resize, resampling, crop, rescale, normalize, mean, deviation, row_end,
-               picture_end] = processor;
+               picture_end, picture_begin] = processor;
   const auto size = [](const std::optional<pictures::Size>& value) {
     return value ? fmt::format("{} x {}", value->width, value->height) : std::string("-");
   };
-  auto out = fmt::format("{} {} {} {} {} {:a} {} {:a} {:a} {:a} {:a} {:a} {:a} {} {}", shortest_edge.value_or(0),
-                         size(exact), resize, static_cast<int>(resampling), size(crop), rescale, normalize, mean[0],
-                         mean[1], mean[2], deviation[0], deviation[1], deviation[2], row_end, picture_end);
+  auto out =
+      fmt::format("{} {} {} {} {} {:a} {} {:a} {:a} {:a} {:a} {:a} {:a} {} {} {}", shortest_edge.value_or(0),
+                  size(exact), resize, static_cast<int>(resampling), size(crop), rescale, normalize, mean[0], mean[1],
+                  mean[2], deviation[0], deviation[1], deviation[2], row_end, picture_end, picture_begin);
   if (!patches) return out;
-  const auto& [patch, merge, frames, least, most, longest_edge, soft_tokens, positions] = *patches;
-  return out + fmt::format(" {} {} {} {} {} {} {} {}", patch, merge, frames, least, most, longest_edge.value_or(0),
-                           soft_tokens.value_or(0), positions);
+  const auto& [patch, merge, frames, least, most, longest_edge, soft_tokens, grid_tokens, positions] = *patches;
+  return out + fmt::format(" {} {} {} {} {} {} {} {} {}", patch, merge, frames, least, most, longest_edge.value_or(0),
+                           soft_tokens.value_or(0), grid_tokens.value_or(0), positions);
 }
 
 std::vector<arch::Parameter> cached_parameters(const plan::TrainingPlan& plan) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "ops/graph.h"
+#include "pictures/lanczos.h"
 
 namespace automodel::train {
 namespace {
@@ -47,8 +49,9 @@ at::Tensor channels(const std::array<double, 3>& values) {
 
 /// [patches, 3 * patch * patch] of values [1, 3, height, width], in blocks of merge x merge patches. Source:
 /// Qwen2VLImageProcessor, which repeats each row for the frames of a still picture; its towers add up the frames'
-/// weights instead. PixtralImageProcessor leaves pictures whole, and its tower cuts them. Gemma4ImageProcessor has
-/// patches in raster order, and a pixel's channels side by side.
+/// weights instead, as Muse-Glimmer's does, whose processor has patches in raster order. PixtralImageProcessor leaves
+/// pictures whole, and its tower cuts them. Gemma4ImageProcessor has patches in raster order, and a pixel's channels
+/// side by side.
 at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& settings) {
   const std::int64_t patch = settings.patch, merge = settings.merge, side = settings.side();
   const auto rows = values.size(2) / side, columns = values.size(3) / side;
@@ -61,11 +64,15 @@ at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& s
 
 at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Processor& processor) {
   const ops::NoGraph guard;
-  const auto& size = picture.size;
-  auto bytes = at::from_blob(const_cast<std::uint8_t*>(picture.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
+  std::optional<pictures::Picture> made;
+  if (processor.resize && processor.resampling == pictures::Resampling::kLanczos)
+    made = pictures::lanczos(picture, processor.resized(picture.size));
+  const auto& from = made ? *made : picture;
+  const auto& size = from.size;
+  auto bytes = at::from_blob(const_cast<std::uint8_t*>(from.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
                    .permute({0, 3, 1, 2})
                    .contiguous();
-  if (processor.resize) bytes = resized(bytes, processor.resized(size), processor.resampling);
+  if (processor.resize && !made) bytes = resized(bytes, processor.resized(size), processor.resampling);
   if (processor.crop) bytes = cropped(bytes, *processor.crop);
   const auto values = bytes.to(at::kFloat);
   const double factor = 1 / processor.rescale;

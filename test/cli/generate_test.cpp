@@ -149,7 +149,7 @@ test::Outcome ask(const test::TemporaryFolder& folder, const json& question, con
 TEST_CASE("answers about pictures are those of transformers, for every family") {
   const test::TemporaryFolder folder;
   const auto questions = recorded({});
-  REQUIRE(questions.size() == 40);
+  REQUIRE(questions.size() == 44);
   for (const auto& each : questions) {
     INFO(each.dump());
     const auto answer = answers(ask(folder, each, "--json --max-new-tokens 16"))[0];

@@ -2,6 +2,7 @@
 // function sets them (test/golden/vlm/conversations.json), and what is refused.
 #include "data/picture_chat.h"
 
+#include <array>
 #include <fstream>
 
 #include <catch2/catch.hpp>
@@ -126,6 +127,8 @@ TEST_CASE("rows with pictures have the ids of transformers' processors", "[pictu
   CHECK(check_text(mistral, families["mistral3"]["text"]) == 11);
   const Family gemma4{"gemma4", {.placeholder = 11, .processor = processor_of("gemma4"), .begin = 9, .end = 10}};
   CHECK(check_text(gemma4, families["gemma4"]["text"]) == 11);
+  const Family muse{"muse_glimmer", {.placeholder = 10, .processor = processor_of("muse_glimmer")}};
+  CHECK(check_text(muse, families["muse_glimmer"]["text"]) == 11);
   for (const std::string name : {"qwen2_5_vl", "qwen3_vl", "qwen3_5"}) {
     const Family qwen{name,
                       {.placeholder = 328,
@@ -156,6 +159,32 @@ TEST_CASE("pictures of any size have the tokens that their resized size needs, o
   const auto opened = open_rows(folder, {wide}, "", true, strict);
   REQUIRE(opened.rejected.size() == 1);
   CHECK_THAT(opened.rejected.front().second.message, Catch::Contains("cannot be used: it is"));
+}
+
+TEST_CASE("Muse-Glimmer's pictures take the grid nearest to their shape", "[pictures]") {
+  std::ifstream in(kFolder + "/processors.json");
+  const auto grids = Json::parse(in)["grids"];
+  int square = 0;
+  for (const auto& row : grids) {
+    const auto [patch, most, width, height, columns, rows] = row.get<std::array<int, 6>>();
+    CAPTURE(patch, most, width, height);
+    const pictures::PictureTokens tokens{
+        .processor = pictures::Processor{.patches = pictures::PatchSettings{.patch = patch, .grid_tokens = most}}};
+    CHECK(tokens.grid({width, height}) == pictures::Size{columns, rows});
+    square += width == height ? 1 : 0;
+  }
+  CHECK(grids.size() == 241);
+  CHECK(square == 62);
+  Family muse{"muse_glimmer", {.placeholder = 10, .processor = processor_of("muse_glimmer")}};
+  CHECK(muse.tokens.processor->patches->most_tokens() == 15);
+  const test::TemporaryFolder folder;
+  const Json row = {{"messages", question(Json::array({picture(kFolder + "/pictures/rgb.png")}))}};
+  for (const std::string begin : {"two tokens", "<|patch|>"}) {
+    muse.tokens.processor->picture_begin = begin;
+    const auto opened = open_rows(folder, {row}, "", true, muse);
+    REQUIRE(opened.problems.size() == 1);
+    CHECK(opened.problems[0].id == "bad-tokenizer");
+  }
 }
 
 TEST_CASE("Pixtral's pictures fit within a side, and rows of placeholders end with tokens", "[pictures]") {

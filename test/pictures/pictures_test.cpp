@@ -170,6 +170,12 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   CHECK(gemma->patches == PatchSettings{.patch = 16, .merge = 3, .frames = 1, .soft_tokens = 280});
   CHECK(gemma->patches->most_tokens() == 280);
   CHECK(!gemma->normalize);
+  const auto muse = read(R"({"image_processor_type": "MuseGlimmerImageProcessor"})");
+  REQUIRE(muse);
+  CHECK(muse->patches->most_tokens() == 4096);
+  CHECK(muse->resampling == Resampling::kLanczos);
+  CHECK(std::pair(muse->mean, muse->deviation) == std::pair(std::array{0.5, 0.5, 0.5}, std::array{0.5, 0.5, 0.5}));
+  CHECK(muse->picture_begin == "<|image_start|>");
   const std::string start = R"({"image_processor_type": "CLIPImageProcessor", )";
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "not a JSON object"},
@@ -178,6 +184,8 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
            {R"({"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 300})", "max_soft_tokens is 300"},
            {R"({"image_processor_type": "Gemma4ImageProcessor", "do_resize": false})", "do_resize"},
            {R"({"image_processor_type": "Gemma4ImageProcessor", "patch_size": 8000})", "its patches"},
+           {R"({"image_processor_type": "MuseGlimmerImageProcessor", "do_resize": false})", "do_resize"},
+           {R"({"image_processor_type": "MuseGlimmerImageProcessor", "max_image_tokens": 2000000})", "above 1048576"},
            {R"({"image_processor_type": "PixtralImageProcessor", "size": {"height": 9, "width": 9}})", "longest_edge"},
            {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": {"height": 4, "width": 8}})", "square"},
            {R"({"image_processor_type": "PixtralImageProcessor", "patch_size": 20000})", "'patch_size'"},
@@ -192,7 +200,7 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
            {"{}", "does not name"},
            {start + R"("size": {"longest_edge": 3}})", "'size'"},
            {start + R"("size": {"shortest_edge": 0}})", "'size'"},
-           {start + R"("resample": 1})", "resample 1"},
+           {start + R"("resample": 0})", "resample 0"},
            {start + R"("image_mean": [1, 2]})", "'image_mean'"},
            {start + R"("image_std": [1, 0, 1]})", "'image_std'"},
            {start + R"("do_resize": 3})", "'do_resize'"}}) {

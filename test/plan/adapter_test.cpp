@@ -102,6 +102,17 @@ TEST_CASE("a peft section selects the expected modules", "[plan][peft]") {
   CHECK(modules_of("target_modules: '*self_attn*_proj'", kExperts) == Names{"k_proj", "o_proj", "q_proj", "v_proj"});
 }
 
+TEST_CASE("Muse-Glimmer's modules are selected by NeMo AutoModel's names, too", "[plan][peft]") {
+  using Names = std::vector<std::string>;
+  const std::string muse =
+      "model_type: muse_glimmer_text, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, "
+      "num_attention_heads: 4, head_dim: 8, vocab_size: 128, max_position_embeddings: 128";
+  const Names gate = {"model.layers.0.self_attn.gate_proj"};
+  CHECK(modules_of("target_modules: 'model.layers.*.self_attn.output_gate_proj'", muse) == gate);
+  CHECK(modules_of("target_modules: '*.self_attn.gate_proj'", muse) == gate);
+  CHECK(modules_of("target_modules: [gate_proj]", muse) == Names{"gate_proj"});
+}
+
 TEST_CASE("a peft section that cannot be applied is refused with the reason", "[plan][peft]") {
   CHECK(refusal("target_modules: q_porj") ==
         "adapter-target peft.target_modules: no linear module of this model matches q_porj");

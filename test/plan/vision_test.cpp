@@ -89,6 +89,32 @@ std::string mistral(const std::string& decoder, const std::string& tower = "", c
          tower + "}" + rest + "}";
 }
 
+/// A tiny Muse-Glimmer, with more keys of its tower and of the model.
+std::string muse(const std::string& decoder, const std::string& tower = "", const std::string& rest = "") {
+  return R"({"model_type": "muse_glimmer", "image_token_id": 9, "out_hidden_size": 32, "text_config": {"model_type": ")" +
+         decoder + R"(", )" + kSizes + R"(}, "vision_config": {"hidden_size": 8, "intermediate_size": 8,
+         "num_hidden_layers": 6, "num_attention_heads": 2, "patch_size": 4)" +
+         tower + "}" + rest + "}";
+}
+
+TEST_CASE("Muse-Glimmer is trained, with the parameters of transformers' modules", "[plan][vision]") {
+  const auto parsed = arch::parse_hf_config(muse("muse_glimmer_text"), "config.json", {});
+  REQUIRE(parsed.spec);
+  const auto& vision = *parsed.spec->vision;
+  CHECK(vision.whole_layers == std::vector{3, 5});
+  CHECK(std::tuple(vision.table, vision.window, vision.merge, vision.frames) == std::tuple(32, 32, 2, 2));
+  CHECK(std::tuple(vision.theta, vision.projector_width) == std::tuple(1e4, 4096));
+  // Of Muse-Glimmer-30B: 1,852,639,744 parameters of the tower and 69,206,016 behind it, by transformers' modules.
+  const auto text = *find_in_catalogue("meta-models/Muse-Glimmer-30B");
+  const auto published = arch::parse_hf_config(text, "catalogue", {});
+  REQUIRE(published.spec);
+  const ModelChoice model{
+      .spec = *published.spec, .layout = arch::layout_of(*published.spec), .config_text = std::string(text)};
+  std::vector<std::int64_t> found;
+  for (const auto& tower : towers_of(model)) found.push_back(tower.parameters.value_or(0));
+  CHECK(found == std::vector<std::int64_t>{1852639744, 6144 * 4096 + 4096 * 4096, 4096 * 6656});
+}
+
 TEST_CASE("Mistral 3 is trained, with the parameters of transformers' modules", "[plan][vision]") {
   CHECK(why_not(mistral("mistral")).empty());
   CHECK(why_not(mistral("ministral3")).empty());
@@ -168,7 +194,7 @@ TEST_CASE("Gemma 4's towers have the parameters of transformers' modules", "[pla
 TEST_CASE("Qwen's, Gemma's and Mistral's towers are read as published folders and transformers spell them",
           "[plan][vision]") {
   for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3",
-                                   "gemma4", "gemma4_moe", "mistral3"}) {
+                                   "gemma4", "gemma4_moe", "mistral3", "muse_glimmer"}) {
     INFO(family);
     const auto file = golden_folder() + "/vlm/" + family + "/config";
     const auto read = [&](const std::string& name) {
@@ -233,6 +259,18 @@ TEST_CASE("other towers and decoders are planned only, with the reason", "[plan]
           {mistral("mistral", "", R"(, "projector_hidden_act": "relu")"), "projector's activation"},
           {mistral("mistral", "", R"(, "spatial_merge_size": 16384)"), "larger than pictures"},
           {mistral("llama"), "its decoder is a llama"},
+          {muse("llama"), "its decoder is a llama"},
+          {muse("muse_glimmer_text", R"(, "model_type": "pixtral")"), "vision tower is a pixtral"},
+          {muse("muse_glimmer_text", R"(, "pos_emb_width": 31)"), "32 x 31, not square"},
+          {muse("muse_glimmer_text", R"(, "merge_size": 3)"), "rows of 72 numbers, the projector takes 32"},
+          {muse("muse_glimmer_text", R"(, "num_attention_heads": 4)"), "rotated by two axes"},
+          {muse("muse_glimmer_text", R"(, "hidden_act": "silu")"), "tower's activation is silu"},
+          {muse("muse_glimmer_text", "", R"(, "projector_hidden_act": "silu")"), "projector's activation is silu"},
+          {muse("muse_glimmer_text", R"(, "rope_parameters": {"rope_type": "default"})"), "rope_type is default"},
+          {muse("muse_glimmer_text", R"(, "rope_parameters": {"rope_theta": 1})"), "rope_theta"},
+          {muse("muse_glimmer_text", R"(, "layer_types": ["full_attention"])"), "not one a layer"},
+          {muse("muse_glimmer_text", R"(, "num_hidden_layers": 1, "layer_types": ["sliding_attention"])"),
+           "a layer of its tower is a sliding"},
           {gemma4("llama"), "its decoder is a llama"},
           {gemma4("gemma4_text", R"(, "model_type": "siglip_vision_model")"), "vision tower is a siglip_vision_model"},
           {gemma4("gemma4_text", R"(, "head_dim": 8)"), "not as wide as its rows"},

@@ -141,8 +141,7 @@ std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool save
 }
 
 std::string own_name(const std::string& name) {
-  for (const char* same :
-       {"lm_head", "model.language_model.", "model.visual.", "model.vision_tower.", "model.embed_vision."})
+  for (const char* same : {"lm_head", "model.language_model.", "model.visual.", "model.vision_", "model.embed_vision."})
     if (name.starts_with(same)) return name;
   if (name.starts_with("model.")) return "model.language_model." + name.substr(6);
   const std::string decoder = "language_model.";
