@@ -163,7 +163,7 @@ std::string ConfigReader::text(Keys keys, std::string_view otherwise) {
   return std::string(otherwise);
 }
 
-std::vector<double> ConfigReader::numbers(std::string_view name) {
+std::vector<double> ConfigReader::numbers(std::string_view name, std::optional<double> null) {
   std::string_view key;
   const Json* value = find({name}, key);
   if (value == nullptr) return {};
@@ -172,6 +172,8 @@ std::vector<double> ConfigReader::numbers(std::string_view name) {
     const auto& word = each.is_object() ? each.value("__float__", Json()) : each;
     if (each.is_number())
       out.push_back(each.get<double>());
+    else if (each.is_null() && null)
+      out.push_back(*null);
     else if (word == "Infinity")
       out.push_back(std::numeric_limits<double>::infinity());
   }

@@ -48,8 +48,9 @@ class ConfigReader {
   std::optional<double> number(std::string_view key);
   bool boolean(Keys keys, bool otherwise);
   std::string text(Keys keys, std::string_view otherwise);
-  /// Accepts transformers' notation for infinity, {"__float__": "Infinity"}.
-  std::vector<double> numbers(std::string_view key);
+  /// Accepts transformers' notation for infinity, {"__float__": "Infinity"}. `null`: what a null in the list means;
+  /// unset: it is refused.
+  std::vector<double> numbers(std::string_view key, std::optional<double> null = {});
   std::vector<std::string> texts(std::string_view key);
   /// An integer or a list of integers.
   std::vector<int> integers(std::string_view key);

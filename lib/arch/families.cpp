@@ -84,6 +84,7 @@ extern const Family kMistral4;
 extern const Family kMiMoV2Flash;
 extern const Family kLaguna;
 extern const Family kMuseGlimmer;
+extern const Family kStep35;
 extern const Family kUnknownFamily;
 
 namespace {
@@ -103,7 +104,7 @@ constexpr std::array kFamilies = {
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,        &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe,  &kBaichuan,
     &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,    &kGemma4Text,
-    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,      &kMuseGlimmer,
+    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,      &kMuseGlimmer, &kStep35,
 };
 
 }  // namespace

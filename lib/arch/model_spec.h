@@ -21,6 +21,15 @@ enum class NormScale : std::uint8_t { kAfterCast, kInFloat, kOnePlusInFloat };
 /// ReLU. kXielu has two trained scalars per layer (Huang et al. 2024).
 enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kXielu };
 enum class LayerAttention : std::uint8_t { kFull, kSliding };
+/// What attention's output is multiplied by, of Part::kAttentionGate: a number per head (Step 3.5 takes its sigmoid,
+/// Laguna its softplus) or per channel.
+enum class OutputGate : std::uint8_t { kNone, kHeadSigmoid, kHeadSoftplus, kChannelSigmoid, kChannelSoftplus };
+constexpr bool is_sigmoid(OutputGate gate) {
+  return gate == OutputGate::kHeadSigmoid || gate == OutputGate::kChannelSigmoid;
+}
+constexpr bool is_per_channel(OutputGate gate) {
+  return gate == OutputGate::kChannelSigmoid || gate == OutputGate::kChannelSoftplus;
+}
 
 /// The token mixer of a layer.
 enum class Mixer : std::uint8_t {
@@ -191,13 +200,14 @@ struct MixtureOfExperts {
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only if set
   bool paired_gates = false;          ///< gate and up are interleaved in the output of their fused matmul (gpt-oss)
   double swiglu_alpha = 1.0;          ///< gpt-oss: (up + 1) gate sigmoid(alpha gate)
-  double swiglu_limit = 0.0;          ///< limit of gate, above, and up, on both sides, also of shared experts; 0: none
+  double swiglu_limit = 0.0;          ///< limit of gate, above, and up, on both sides, before the activation, also of
+                                      ///< shared experts; 0: none
   /// Layers whose experts a stored table chooses by token, the scores only their weights (DeepSeek V4); empty: none.
   std::vector<bool> table_layers = {};
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
-/// Heads of full-attention layers that differ from those of layers with a window (Gemma 4, MiMo-V2, Laguna).
+/// Heads of full-attention layers that differ from those of layers with a window (Gemma 4, MiMo-V2, Laguna, Step 3.5).
 struct FullHeads {
   int heads = 0;  ///< of queries; 0: as many as in the others
   int kv_heads = 0;
@@ -249,6 +259,9 @@ struct ModelSpec {
   std::vector<int> ffns = {};  ///< width of the dense MLP per layer; empty: `ffn` everywhere
   bool gated_mlp = true;
   bool mlp_bias = false;
+  /// Per layer: limit of the activated gate, above, and of up, on both sides, in experts, and in other MLPs, shared
+  /// experts included (Step 3.5); 0, or empty: none.
+  std::vector<double> expert_limits = {}, mlp_limits = {};
 
   // Attention.
   QkvOrder qkv_order = QkvOrder::kBlocks;  ///< of a fused projection
@@ -276,8 +289,7 @@ struct ModelSpec {
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
   /// per head, its query followed by its gate.
   bool attention_gate = false;
-  bool channel_gates = false;  ///< Part::kAttentionGate has a number for every channel, not every head
-  bool sigmoid_gates = false;  ///< their sigmoid scales outputs (Muse-Glimmer), not their softplus (Laguna)
+  OutputGate output_gate = OutputGate::kNone;  ///< without latent attention
 
   // Layers with mixers other than attention, or without the usual two blocks.
   std::vector<Mixer> mixers = {};             ///< one per layer; empty: all attention
@@ -371,6 +383,10 @@ struct ModelSpec {
   bool recurs(int layer) const { return is_recurrent(mixer(layer)); }
   bool has_feed(int layer) const { return feeds.empty() || feeds[static_cast<std::size_t>(layer)]; }
   int ffn_of(int layer) const { return ffns.empty() ? ffn : ffns[static_cast<std::size_t>(layer)]; }
+  double expert_limit(int layer) const {
+    return expert_limits.empty() ? 0 : expert_limits[static_cast<std::size_t>(layer)];
+  }
+  double mlp_limit(int layer) const { return mlp_limits.empty() ? 0 : mlp_limits[static_cast<std::size_t>(layer)]; }
   bool slides(int layer) const { return attention[static_cast<std::size_t>(layer)] == LayerAttention::kSliding; }
   bool has_rope(int layer) const { return rope_layers.empty() || rope_layers[static_cast<std::size_t>(layer)]; }
   /// Width of the experts' inputs and outputs.

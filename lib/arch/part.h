@@ -43,7 +43,7 @@ enum class Part : std::uint8_t {
   kQueryNorm,
   kKeyNorm,
   kSinks,
-  kAttentionGate,  ///< one per head, or per channel; its sigmoid or softplus scales the head's output
+  kAttentionGate,  ///< one per head, or per channel; ModelSpec::output_gate; its sigmoid with latent attention
   kAttentionOut,
   // Recurrent mixers, and short convolutions.
   kStateIn,  ///< fused projection of the residual stream to all or most of the state's inputs

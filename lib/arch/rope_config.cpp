@@ -128,7 +128,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   if (scaling && scaling->has(layer_type)) scaling = scaling->child(layer_type);
 
   Rope rope;
-  const auto beside = config.number("rope_theta");
+  const auto beside = defaults.lists ? std::nullopt : config.number("rope_theta");
   rope.theta = beside.value_or(defaults.theta);
   double partial = config.number({"partial_rotary_factor"}, defaults.partial);
   const int original_beside = config.integer({"original_max_position_embeddings"}, 0, 1, kMostPositions);

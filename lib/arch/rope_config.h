@@ -13,6 +13,7 @@ struct RopeDefaults {
   int head_dim = 0;       ///< dimensions before partial_rotary_factor
   int max_positions = 0;  ///< context length, used to derive missing values
   double partial = 1.0;   ///< fraction of the dimensions that RoPE applies to
+  bool lists = false;     ///< rope_theta beside the mapping is a list, from which the family took `theta`
 };
 
 /// Reads `rope_scaling` if present, else `rope_parameters`. If that mapping has one mapping per layer type,

@@ -13,7 +13,7 @@ struct Widths {
   double hidden, stream;  ///< stream: the residual stream as this rank holds it between blocks
   double query_input, up_input;
   double heads, query, value, joined;
-  double gates;     ///< attention's outputs before they are gated, and their gates, one per channel
+  double gates;     ///< attention's outputs before they are gated, and the gates
   double state;     ///< what a recurrent mixer keeps besides its output: inputs and convolution outputs
   double taken;     ///< slice of attention's output that the output projection uses
   double low_rank;  ///< latent attention's low-rank vectors
@@ -93,7 +93,9 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
     w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
     if (spec.compressed) w.joined = compressed_width(spec, layer, w.query);
     if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
-    if (spec.channel_gates) w.gates = 2 * w.value;
+    if (spec.output_gate != arch::OutputGate::kNone)         // a sigmoid's input is not kept
+      w.gates = w.value + (arch::is_sigmoid(spec.output_gate) ? 1 : 2) *
+                              (arch::is_per_channel(spec.output_gate) ? w.value : w.heads);
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
   w.state = state_width(spec, layer) / shares.heads;
@@ -184,8 +186,17 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   // A layer's own input: the projections, and their norm; factors of outputs keep what they multiply.
   if (spec.layer_input > 0) elements += 2 * w.stream + 3.0 * spec.layer_input;
   if (spec.layer_scale) elements += w.stream;
-  if (spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates)  // what was limited, beside its inputs
-    elements += w.up + w.experts * w.expert_up;
+  // What was limited, beside its inputs; an activated gate and its up before limits behind the activation, too.
+  const bool inputs = spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates;
+  const double limited = (inputs                      ? 1
+                          : spec.mlp_limit(layer) > 0 ? 1.5
+                                                      : 0) *
+                             w.up +
+                         (inputs                         ? 1
+                          : spec.expert_limit(layer) > 0 ? 1.5
+                                                         : 0) *
+                             w.experts * w.expert_up;
+  elements += limited;
   if (spec.is_moe(layer) && spec.moe->beside) elements += 4 * w.stream;
   if (spec.head_norm) elements += w.joined;
   elements += w.low_rank;
@@ -205,7 +216,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.working = whole - out.kept + gradients;
   } else if (r.recompute == plan::Recompute::kSelective) {
     // Attention is kept; the norm and MLP after it are recomputed.
-    const double again = w.up + (t.down ? w.down : 0) + experts_kept + (spec.branch_norms ? w.stream : 0);
+    const double again = w.up + (t.down ? w.down : 0) + experts_kept + limited + (spec.branch_norms ? w.stream : 0);
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   } else {

@@ -130,9 +130,9 @@ class Attention : public Block {
     return gate.defined() ? own * at::sigmoid(gate) : own;
   }
 
-  /// `out` times the sigmoid or softplus of `gates`, of which each head, or each of its channels, has one.
+  /// `out` times its gates (ModelSpec::output_gate): one per head, or per channel.
   at::Tensor scaled(const at::Tensor& out, const at::Tensor& gates) const {
-    const auto factors = spec_.sigmoid_gates
+    const auto factors = arch::is_sigmoid(spec_.output_gate)
                              ? at::sigmoid(gates)
                              : at::softplus(gates.to(ops::compute_type(gates.scalar_type()))).to(out.scalar_type());
     if (factors.size(2) == out.size(2)) return out * factors;

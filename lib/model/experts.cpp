@@ -15,7 +15,8 @@ Experts::Experts(const BlockContext& context, int layer)
       gated_(context.spec.gated_mlp),
       paired_(context.spec.moe->paired_gates),
       alpha_(context.spec.moe->swiglu_alpha),
-      limit_(context.spec.moe->swiglu_limit) {
+      limit_(context.spec.moe->swiglu_limit),
+      end_limit_(context.spec.expert_limit(layer)) {
   const LayerWeights weights(context, layer);
   if (weights.has(Part::kExpertGateUp)) {
     up_.upright = down_.upright = !paired_;  // gpt-oss alone stores inputs first
@@ -45,9 +46,10 @@ Experts::Experts(const BlockContext& context, int layer)
 
 at::Tensor Experts::forward(const at::Tensor& x, const ops::GroupRows& rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
-  const auto activated = paired_  ? ops::paired_gate(wide, {alpha_, limit_})
-                         : gated_ ? ops::gated(limit_ > 0 ? ops::limited(wide, limit_) : wide, gate_)
-                                  : ops::activate(wide, gate_);
+  const auto activated = paired_          ? ops::paired_gate(wide, {alpha_, limit_})
+                         : end_limit_ > 0 ? ops::gated_within(wide, gate_, end_limit_)
+                         : gated_         ? ops::gated(limit_ > 0 ? ops::limited(wide, limit_) : wide, gate_)
+                                          : ops::activate(wide, gate_);
   return ops::grouped_linear(activated, down_, rows);
 }
 

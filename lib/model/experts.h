@@ -30,7 +30,7 @@ class Experts {
   ops::Gate gate_;
   bool gated_;
   bool paired_;
-  double alpha_, limit_;
+  double alpha_, limit_, end_limit_;  ///< limits before the activation, and behind it
 };
 
 }  // namespace automodel::model

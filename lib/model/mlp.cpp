@@ -36,7 +36,8 @@ class Mlp : public Block {
       : tensor_(*context.seams.tensor),
         activation_(context.spec.activation),
         scales_(context.spec.scales),
-        limit_(limit) {
+        limit_(limit),
+        end_limit_(context.spec.mlp_limit(layer)) {
     const LayerWeights weights(context, layer);
     up_ = weights.product({parts.gate_up, parts.gate, parts.up});
     down_ = weights.product({parts.down});
@@ -61,6 +62,7 @@ class Mlp : public Block {
       const auto parts = ops::split(wide, {width, width});
       return ops::gated(at::cat({parts[0] * scales_.gate, parts[1]}, -1), gate_of(activation_));
     }
+    if (end_limit_ > 0) return ops::gated_within(wide, gate_of(activation_), end_limit_);
     if (limit_ > 0) return ops::gated(ops::limited(wide, limit_), gate_of(activation_));
     return gated_ ? ops::gated(wide, gate_of(activation_)) : ops::activate(wide, gate_of(activation_));
   }
@@ -68,7 +70,7 @@ class Mlp : public Block {
   TensorSeam& tensor_;
   arch::Activation activation_;
   const arch::BranchScales& scales_;
-  double limit_;
+  double limit_, end_limit_;  ///< before the activation, and behind it
   ops::Linear up_ = {}, down_ = {};
   bool gated_ = false;
   ops::XieluNumbers numbers_ = {};

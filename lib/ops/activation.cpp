@@ -226,6 +226,12 @@ at::Tensor limited(const at::Tensor& x, double limit) {
   return at::cat({at::clamp_max(parts[0], limit), at::clamp(parts[1], -limit, limit)}, -1);
 }
 
+at::Tensor gated_within(const at::Tensor& x, Gate gate, double limit) {
+  const auto width = x.size(-1) / 2;
+  const auto parts = split(x, {width, width});
+  return at::clamp_max(activate(parts[0], gate), limit) * at::clamp(parts[1], -limit, limit);
+}
+
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate) {
   auto shape = x.sizes().vec();
   shape.back() /= 2;

@@ -14,6 +14,9 @@ at::Tensor gated(const at::Tensor& x, Gate gate);
 /// x with its gates at most `limit` and its ups within +-`limit`, as gated() takes them.
 at::Tensor limited(const at::Tensor& x, double limit);
 
+/// gated() of an activated gate that is at most `limit` and an up within +-`limit`.
+at::Tensor gated_within(const at::Tensor& x, Gate gate, double limit);
+
 /// gpt-oss's paired gate: each row of x [..., 2 * width] interleaves gate and up (gate, up, gate, up, ...). Returns
 /// [..., width].
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate);

@@ -81,15 +81,34 @@ void shrink_blocks(Value& config, const Sizes& sizes) {
   config.set("block_configs", Value(std::move(changed)));
 }
 
+/// The heads of full-attention layers and of those with a window still differ.
+void shrink_full_heads(Value& config, const arch::ModelSpec& spec, const Sizes& sizes) {
+  for (const char* key : {"per_layer_config", "attention_other_setting"})
+    if (config.find(key) != nullptr) config.set(key, nullptr);
+  if (spec.model_type == "gemma4_text") {
+    config.set("global_head_dim", 2 * kHeadDim);
+    config.set("num_global_key_value_heads", spec.full_heads->kv_heads == spec.kv_heads ? sizes.kv_heads : 1);
+  } else if (spec.model_type == "mimo_v2_flash") {
+    config.set("num_key_value_heads", sizes.kv_heads / 2);  // of full-attention layers
+  } else if (spec.model_type == "step3p5") {
+    config.set("num_sliding_attention_heads", 2 * sizes.heads);
+  } else if (config.find("num_attention_heads_per_layer") != nullptr) {
+    Value::List heads;
+    for (int layer = 0; layer < spec.layers; ++layer)
+      heads.emplace_back(std::int64_t{spec.slides(layer) ? 2 * sizes.heads : sizes.heads});
+    config.set("num_attention_heads_per_layer", Value(std::move(heads)));
+  }
+}
+
 Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshSizes& mesh, Sizes& sizes) {
   const auto number = [&](const char* key) -> int {
     const auto* found = config.find(key);
     return found != nullptr && found->integer() != nullptr ? static_cast<int>(*found->integer()) : 0;
   };
   int experts = 0, per_token = 0;
-  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"})
     experts = std::max(experts, number(key));
-  for (const char* key : {"num_experts_per_tok", "experts_per_token", "top_k_experts"})
+  for (const char* key : {"num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_top_k"})
     per_token = std::max(per_token, number(key));
   if (experts > 0) {
     const int step = std::lcm(std::max(1, mesh.ep), std::max(1, number("n_group")));
@@ -102,6 +121,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"num_attention_heads", sizes.heads},
       {"n_head", sizes.heads},
       {"num_key_value_heads", sizes.kv_heads},
+      {"num_attention_groups", sizes.kv_heads},
       {"intermediate_size", sizes.inner},
       {"n_inner", sizes.inner},
       {"moe_intermediate_size", sizes.inner},
@@ -109,9 +129,11 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"num_experts", sizes.experts},
       {"num_local_experts", sizes.experts},
       {"n_routed_experts", sizes.experts},
+      {"moe_num_experts", sizes.experts},
       {"num_experts_per_tok", sizes.experts_per_token},
       {"experts_per_token", sizes.experts_per_token},
       {"top_k_experts", sizes.experts_per_token},
+      {"moe_top_k", sizes.experts_per_token},
       {"q_lora_rank", 16},
       {"kv_lora_rank", 16},
       {"qk_nope_head_dim", kHeadDim},
@@ -120,6 +142,9 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"sliding_window", 8},
       {"head_dim", sizes.head_dim},
       {"shared_expert_intermediate_size", sizes.inner},
+      {"share_expert_dim", sizes.inner},
+      {"share_expert_dims", sizes.inner},
+      {"query_pre_attn_scalar", kHeadDim},
       {"moe_shared_expert_intermediate_size", sizes.inner},
       {"moe_latent_size", 16},
       {"expert_hidden_dim", sizes.inner},
@@ -148,11 +173,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     if (found != nullptr && !found->is_null()) config.set(key, value);
   }
   shrink_blocks(config, sizes);
-  if (spec.full_heads) {
-    if (config.find("per_layer_config") != nullptr) config.set("per_layer_config", nullptr);
-    config.set("global_head_dim", 2 * kHeadDim);
-    config.set("num_global_key_value_heads", spec.full_heads->kv_heads == spec.kv_heads ? sizes.kv_heads : 1);
-  }
+  if (spec.full_heads) shrink_full_heads(config, spec, sizes);
   if (spec.layer_input > 0) {
     config.set("hidden_size_per_layer_input", kHeadDim);
     config.set("vocab_size_per_layer_input", sizes.vocab);

@@ -385,9 +385,9 @@ TEST_CASE("MiMo-V2-Flash's and Laguna's layers differ in heads", "[arch]") {
   CHECK(std::pair(heads.heads_of(0), heads.heads_of(1)) == std::pair(4, 6));
   CHECK_FALSE(spec_of(laguna).full_heads);
   CHECK(std::pair(heads.rope.rotary_dim, heads.sliding_rope->rotary_dim) == std::pair(8, 16));
-  CHECK_FALSE(spec_of(more(laguna, R"("gating": "per-head")")).channel_gates);
-  CHECK(spec_of(more(laguna, R"("gating": "per-element")")).channel_gates);
-  CHECK(spec_of(more(laguna, R"("gating": false)")).channel_gates);
+  CHECK(spec_of(more(laguna, R"("gating": "per-head")")).output_gate == OutputGate::kHeadSoftplus);
+  CHECK(spec_of(more(laguna, R"("gating": "per-element")")).output_gate == OutputGate::kChannelSoftplus);
+  CHECK(spec_of(more(laguna, R"("gating": false)")).output_gate == OutputGate::kChannelSoftplus);
   CHECK(ids(parse_hf_config(more(laguna, R"("gating": "none")"), "config.json").errors) == Ids{"bad-value"});
   CHECK(ids(parse_hf_config(per_layer("[4, 6]"), "config.json").errors) == Ids{"bad-value"});
   CHECK(ids(parse_hf_config(per_layer("[4, 6, 8, 4, 6, 6, 4, 6, 6, 4, 6, 6]"), "config.json").errors) ==
@@ -426,6 +426,72 @@ TEST_CASE("Muse-Glimmer's layers without RoPE are counted from the last", "[arch
   CHECK(layout.kinds.size() == 1);
   CHECK_FALSE(layout.kinds[0].has(Part::kQueryNorm));
   CHECK(layout.kinds[0].module(Part::kAttentionGate) == "self_attn.gate_proj");
+}
+
+TEST_CASE("Step 3.5's layers are read from published configs and from those of transformers", "[arch]") {
+  const auto with = [](const std::string& keys, const std::string& rest) {
+    return R"({"model_type": "step3p5", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 5, "vocab_size":
+      512, "num_attention_heads": 4, "head_dim": 16, "moe_intermediate_size": 32, "share_expert_dim": 24,
+      "max_position_embeddings": 262144, "moe_router_scaling_factor": 3.0, "sliding_window": 8)" +
+           (keys.empty() ? "" : ", " + keys) + ", " + rest + "}";
+  };
+  // The sixth entry is of a layer for multi-token prediction.
+  const std::string lists = R"("num_attention_groups": 2, "moe_num_experts": 8, "moe_top_k": 2, "layer_types":
+      ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention",
+      "sliding_attention"], "rope_theta": [5e6, 1e4, 1e4, 1e4, 5e6, 1e4], "partial_rotary_factors": [0.5, 1, 1, 1, 0.5,
+      1], "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 131072,
+      "low_freq_factor": 1.0, "high_freq_factor": 32.0}, "swiglu_limits": [0, null, 0, 7, 7, 0],
+      "swiglu_limits_shared": [16, 0, 0, 0, 16, 0])";
+  const std::string published = lists + R"(, "attention_other_setting": {"attention_type": "sliding_attention",
+      "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 16}, "moe_layers_enum": "1, 2,3,4")";
+  const std::string by_kind = R"("num_key_value_heads": 2, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "num_nextn_predict_layers": 1, "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+      "sliding_attention", "full_attention"], "mlp_layer_types": ["dense", "sparse", "sparse", "sparse", "sparse"],
+      "num_sliding_attention_heads": 6, "per_layer_config": {"1": {"num_attention_heads": 6}}, "rope_parameters":
+      {"full_attention": {"rope_type": "llama3", "rope_theta": 5e6, "partial_rotary_factor": 0.5, "factor": 2.0,
+      "original_max_position_embeddings": 131072, "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}},
+      "swiglu_limits": [0, 0, 0, 7, 7], "swiglu_limits_shared": [16, 0, 0, 0, 16])";
+  const auto spec = spec_of(with("", published));
+  CHECK(spec == spec_of(with("", by_kind)));
+  CHECK(sliding_layers(spec) == "fsssf");
+  CHECK(std::pair(spec.heads_of(0), spec.heads_of(1)) == std::pair(4, 6));
+  CHECK(std::pair(spec.rope.theta, spec.sliding_rope->theta) == std::pair(5e6, 1e4));
+  CHECK(std::pair(spec.rope.rotary_dim, spec.sliding_rope->rotary_dim) == std::pair(8, 16));
+  CHECK(std::pair(spec.rope.kind, spec.sliding_rope->kind) == std::pair(RopeKind::kLlama3, RopeKind::kDefault));
+  CHECK(spec.moe_layers == std::vector{false, true, true, true, true});
+  CHECK(spec.expert_limits == std::vector<double>{0, 0, 0, 7, 7});
+  CHECK(spec.mlp_limits == std::vector<double>{16, 0, 0, 0, 16});
+  CHECK(spec.mtp_layers == 1);
+  CHECK(spec.moe->scaling == 3);
+  // Folders that leave those layers out may keep their entries.
+  CHECK(spec_of(with(R"("num_nextn_predict_layers": 0)", published)) == spec);
+  CHECK(spec_of(with(R"("num_nextn_predict_layers": 3)", published)).mtp_layers == 3);
+  CHECK(spec_of(with(R"("moe_layers_enum": [3])", lists)).moe_layers == std::vector{false, false, false, true, false});
+  CHECK(spec_of(with("", lists)).moe_layers == std::vector{false, false, false, true, true});
+  CHECK_FALSE(spec_of(with("", lists)).full_heads);
+  CHECK(spec_of(with(R"("query_pre_attn_scalar": 64)", lists)).attention_scale == 0.125);
+  for (const auto& [keys, id] : std::map<std::string, std::string>{
+           {R"("yarn_only_types": ["sliding_attention"])", "bad-value"},
+           {R"("use_head_wise_attn_gate": false)", "bad-value"},
+           {R"("moe_router_activation": "softmax")", "bad-value"},
+           {R"("moe_layers_enum": "1,two")", "bad-value"},
+           {R"("num_sliding_attention_heads": 5)", "indivisible"},
+           {R"("per_layer_config": {"1": {"num_attention_heads": 6}})", "bad-value"},
+           {R"("attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 3})", "bad-value"},
+           {R"("rope_parameters": {"rope_type": "default"})", "bad-value"}}) {
+    CAPTURE(keys);
+    for (const auto& found : ids(parse_hf_config(with(keys, lists), "config.json").errors)) CHECK(found == id);
+    CHECK_FALSE(parse_hf_config(with(keys, lists), "config.json").spec);
+  }
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    auto text = with("", lists);
+    text.replace(text.find(from), from.size(), to);
+    return ids(parse_hf_config(text, "config.json").errors);
+  };
+  CHECK(changed("[5e6, 1e4, 1e4, 1e4, 5e6, 1e4]", "[5e6, 1e4, 1e4, 2e4, 5e6, 1e4]") == Ids{"bad-value"});
+  CHECK(changed("[0, null, 0, 7, 7, 0]", "[0, 7]") == Ids{"bad-value"});
+  CHECK(changed(R"("sliding_window": 8, )", "") == Ids{"missing-key"});
 }
 
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {

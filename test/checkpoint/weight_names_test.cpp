@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "arch/families.h"
@@ -144,6 +145,34 @@ TEST_CASE("Weights of DeepSeek V4 are found as published and as saved, with a ta
     CHECK(found.problems.empty());
     CHECK(found.places.size() == tensors.size() - static_cast<std::size_t>(ignored));
   }
+}
+
+TEST_CASE("Weights of Step 3.5's experts are found in a stack of each matrix, and written there") {
+  const auto recorded = golden::load("hf_families/step3p5.json");
+  auto parsed = arch::parse_hf_config(recorded["config"].dump(), "config.json");
+  REQUIRE(parsed.spec);
+  const Model model{*parsed.spec, arch::layout_of(*parsed.spec), {}};
+  const std::int64_t experts = model.spec.moe->experts, inner = model.spec.moe->ffn, hidden = model.spec.hidden;
+  Tensors published, written;
+  for (const auto& [name, rule] : recorded["weights"].items())
+    if (name.find(".experts.") == std::string::npos) published[name] = rule["shape"].get<std::vector<std::int64_t>>();
+  for (int layer = 1; layer < model.spec.layers; ++layer) {
+    const auto prefix = fmt::format("model.layers.{}.moe.", layer);
+    published[prefix + "gate_proj.weight"] = published[prefix + "up_proj.weight"] = {experts, inner, hidden};
+    published[prefix + "down_proj.weight"] = {experts, hidden, inner};
+  }
+  for (const auto& parameter : arch::parameters(model.layout)) {
+    const auto place = written_as(parameter, model.spec);
+    written[place.name] = place.shape;
+    CHECK(place.first == (parameter.expert > 0 ? parameter.expert * inner * hidden : 0));
+  }
+  CHECK(written == published);
+  published["model.layers.4.self_attn.q_proj.weight"] = {96, 48};  // for multi-token prediction
+  const auto found = find(model, published);
+  INFO(to_text(found.problems));
+  CHECK(found.problems.empty());
+  CHECK(found.places.at("model.layers.2.moe.experts.5.down_proj.weight").first == 5 * inner * hidden);
+  CHECK(found.places.size() == recorded["weights"].size());
 }
 
 TEST_CASE("Missing, unexpected and mis-shaped tensors are all reported, and no weights are placed") {

@@ -298,14 +298,14 @@ void check_family(comm::World& world, const Fixture& fixture) {
 /// rows.
 void check_unlike_layers(comm::World& world) {
   for (const std::string name :
-       {"gemma4_text", "gemma4_text_moe", "deepseek_v4", "laguna", "mimo_v2_flash", "muse_glimmer_text"}) {
+       {"gemma4_text", "gemma4_text_moe", "deepseek_v4", "laguna", "mimo_v2_flash", "muse_glimmer_text", "step3p5"}) {
     const auto fixture = load_family(name);
     for (const std::string distributed :
          {"strategy: fsdp2", "strategy: fsdp2, activation_checkpointing: true", "strategy: ddp",
           "strategy: megatron_fsdp, zero_dp_strategy: 3, fsdp_double_buffer: true"})
       check_run(world, fixture, "adamw", {.distributed = distributed});
   }
-  for (const std::string name : {"gemma4_text_moe", "deepseek_v4"})
+  for (const std::string name : {"gemma4_text_moe", "deepseek_v4", "step3p5"})
     check_run(world, load_family(name), "adamw", {.distributed = "strategy: fsdp2, ep_size: 2"});
   world.control().barrier()->wait();
 }
@@ -465,6 +465,7 @@ const std::vector<RankCase> kCases = {
     FAMILY("smollm3"),
     FAMILY("stablelm"),
     FAMILY("starcoder2"),
+    FAMILY("step3p5"),
     RankCase{"padding longer than the documents of a pack", check_long_padding, 1, 1},
     RankCase{"layers that differ, over data-parallel and expert-parallel ranks", check_unlike_layers, 2, 2},
 };

@@ -1,5 +1,6 @@
-// Models whose layers differ in their heads, have inputs of their own or use keys of others: sizes, and meshes on which
-// they are not trained.
+// Models whose layers differ in their heads, have inputs of their own or use keys of others: sizes, small copies, and
+// meshes on which they are not trained.
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -7,6 +8,8 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "golden_file.h"
+#include "plan/shrink.h"
 #include "planned.h"
 
 namespace automodel::plan {
@@ -108,6 +111,57 @@ TEST_CASE("meshes that would divide compressed attention are refused, pipelines 
   CHECK(stages[0].io.output.shape == arch::Shape{1, 512, 3 * 64});
   CHECK(stages[1].io.input.shape == arch::Shape{1, 512, 3 * 64});
   CHECK(message_widths(plan) == std::vector<std::int64_t>{3 * 64});
+}
+
+TEST_CASE("gates of attention's output, and limits behind an activation, keep more for the backward pass", "[plan]") {
+  const auto activations = [](const std::string& model, const std::string& more) {
+    const auto plan = test::planned(
+        recipe("model_type: " + model +
+                   ", hidden_size: 256, intermediate_size: 512, num_hidden_layers: 4, num_attention_heads: 4, "
+                   "num_key_value_heads: 2, head_dim: 64, vocab_size: 512, moe_intermediate_size: 128, "
+                   "num_experts_per_tok: 2" +
+                   more,
+               "strategy: ddp"));
+    return plan.estimate->memory.ranks.front().phases[static_cast<std::size_t>(estimate::Phase::kSteady)].activations;
+  };
+  const std::string experts = ", n_routed_experts: 8, share_expert_dim: 128, moe_layers_enum: [1, 2]";
+  const double usual = activations("step3p5", experts),
+               routed = activations("step3p5", experts + ", swiglu_limits: [0, 7, 0, 0]"),
+               shared = activations("step3p5", experts + ", swiglu_limits_shared: [0, 7, 0, 0]"),
+               dense = activations("step3p5", experts + ", swiglu_limits_shared: [7, 0, 0, 0]");
+  constexpr double kTokens = 4 * 512, kBytes = 2, kLimited = 1.5 * 2;  // an activated gate; gate and up within limits
+  CHECK(routed - usual == kTokens * kBytes * kLimited * 2 * 128);
+  CHECK(shared - usual == kTokens * kBytes * kLimited * 128);
+  CHECK(dense - usual == kTokens * kBytes * kLimited * 512);
+  const std::string laguna = ", num_experts: 8, shared_expert_intermediate_size: 128, gating: ";
+  // The outputs before their gates are kept either way, and of each gate its value before and behind its function.
+  CHECK(activations("laguna", laguna + "false") - activations("laguna", laguna + "true") ==
+        4 * kTokens * kBytes * 2 * (4 * 64 - 4));
+}
+
+TEST_CASE("small copies of models whose layers differ in their heads still do", "[plan]") {
+  for (const std::string family : {"gemma4_text_moe", "mimo_v2_flash", "laguna", "step3p5"}) {
+    CAPTURE(family);
+    auto config = golden::load("hf_families/" + family + ".json")["config"].dump();
+    config.back() = ' ';
+    const auto loaded = config::read_recipe(recipe(config.substr(1), "strategy: fsdp2"), "recipe.yaml", {}, {});
+    const auto whole = estimate::make_plan(loaded, {.world_size = 2, .training = true});
+    INFO(to_text(whole.problems));
+    REQUIRE(whole.plan);
+    const auto copy = estimate::make_plan(shrink(loaded, *whole.plan).mesh, {.world_size = 2, .training = true});
+    INFO(to_text(copy.problems));
+    REQUIRE(copy.plan);
+    const auto& spec = copy.plan->model->spec;
+    REQUIRE(spec.full_heads);
+    const auto first = std::ranges::find(spec.attention, arch::LayerAttention::kFull) - spec.attention.begin();
+    const auto other = std::ranges::find(spec.attention, arch::LayerAttention::kSliding) - spec.attention.begin();
+    const auto heads = [&](std::ptrdiff_t layer) {
+      const int at = static_cast<int>(layer);
+      return std::tuple(spec.heads_of(at), spec.kv_heads_of(at), spec.head_dim_of(at));
+    };
+    CHECK(heads(first) != heads(other));
+    CHECK(spec.head_dim == 8);
+  }
 }
 
 TEST_CASE("adapters leave out the index of compressed attention and what groups of heads share", "[plan]") {

@@ -108,7 +108,8 @@ void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& 
   spec.norm_eps = config.number({defaults.norm_key}, defaults.norm_eps);
   spec.activation = read_activation(config, defaults.activation_key, defaults.activation);
   const int rotated = defaults.rotated_dim > 0 ? defaults.rotated_dim : spec.head_dim;
-  spec.rope = read_rope(config, {defaults.rope_theta, rotated, spec.max_positions, defaults.partial_rotary});
+  if (defaults.rope_theta > 0)
+    spec.rope = read_rope(config, {defaults.rope_theta, rotated, spec.max_positions, defaults.partial_rotary});
   spec.tied_embeddings = config.boolean({"tie_word_embeddings"}, defaults.tied);
   spec.attention_dropout = config.number({"attention_dropout"}, 0.0);
   spec.attention.assign(static_cast<std::size_t>(spec.layers), LayerAttention::kFull);
@@ -124,6 +125,25 @@ Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec, double theta
   rope.theta = theta;
   rope.rotary_dim = spec.head_dim;
   return rope;
+}
+
+std::vector<std::string> names_of_layers(ConfigReader& config, const ModelSpec& spec, std::string_view key,
+                                         std::initializer_list<std::string_view> known) {
+  auto out = config.texts(key);
+  if (out.empty()) return out;
+  if (out.size() < static_cast<std::size_t>(spec.layers)) {
+    config.bad_value(key, fmt::format("'{}' names {} layers", key, out.size()),
+                     fmt::format("it must name each of the {} layers", spec.layers));
+    return {};
+  }
+  out.resize(static_cast<std::size_t>(spec.layers));
+  for (const auto& name : out)
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      config.bad_value(key, fmt::format("unknown kind '{}' in '{}'", name, key),
+                       fmt::format("known: {}", fmt::join(known, ", ")));
+      return {};
+    }
+  return out;
 }
 
 bool read_layer_types(ConfigReader& config, ModelSpec& spec) {
@@ -226,6 +246,17 @@ void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNa
   layer.linear(Part::kAttentionOut, names.output, query, spec.hidden, spec.output_bias);
   if (spec.attention_sinks)
     layer.tensor(Part::kSinks, "self_attn.sinks", {.name = "self_attn.sinks", .shape = {spec.heads}});
+}
+
+void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer) {
+  const std::int64_t heads = spec.heads_of(number), query = heads * spec.head_dim,
+                     key = std::int64_t{spec.kv_heads} * spec.head_dim;
+  layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
+  layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
+  layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
+  layer.head_norms("self_attn.q_norm", "self_attn.k_norm");
+  layer.linear(Part::kAttentionGate, "self_attn.g_proj", spec.hidden, is_per_channel(spec.output_gate) ? query : heads);
+  layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden, spec.output_bias);
 }
 
 void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer, std::string_view module) {

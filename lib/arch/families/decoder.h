@@ -16,7 +16,7 @@ struct DecoderDefaults {
   int max_positions = 2048;
   std::string_view norm_key = "rms_norm_eps";
   double norm_eps = 1e-6;
-  double rope_theta = 10000.0;
+  double rope_theta = 10000.0;  ///< 0: the family reads its RoPE itself
   // Sizes that some published configs omit; 0: required.
   int vocab = 0;
   int layers = 0;
@@ -61,6 +61,10 @@ double number_or_off(ConfigReader& config, std::string_view key, double absent);
 /// The RoPE of sliding layers that have their own: nested in rope_parameters (transformers 5), else unscaled with base
 /// `theta` (in transformers 4, rope_scaling applies only to full-attention layers).
 Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec, double theta);
+/// The names at `key`, one per layer; those of layers for multi-token prediction may follow. Empty if the config has
+/// none or they are wrong.
+std::vector<std::string> names_of_layers(ConfigReader& config, const ModelSpec& spec, std::string_view key,
+                                         std::initializer_list<std::string_view> known);
 /// Uses `layer_types` if the config has it, else `rule` for each layer.
 template <class Rule>
 void read_layer_attention(ConfigReader& config, ModelSpec& spec, const Rule& rule);
@@ -97,6 +101,8 @@ using LayOut = void (*)(const ModelSpec& spec, LayerBuilder& layer);
 
 /// self_attn.{q,k,v}_proj, head norms if the spec has them, the output projection.
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names = {});
+/// The same of a layer with heads of its own (ModelSpec::heads_of), and self_attn.g_proj, the gate of its output.
+void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer);
 /// `module`.{gate,up,down}_proj, or `module`.{up,down}_proj without a gate.
 void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer, std::string_view module);
 /// The same below "mlp".

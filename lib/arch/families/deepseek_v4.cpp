@@ -19,26 +19,6 @@ namespace deepseek_v4 {
 constexpr std::string_view kSparse = "compressed_sparse_attention", kHeavy = "heavily_compressed_attention",
                            kWindow = "sliding_attention";
 
-/// The first `count` names at `key`, one per layer; empty if the config has none or they are wrong.
-std::vector<std::string> names_of_layers(ConfigReader& config, const ModelSpec& spec, std::string_view key,
-                                         std::initializer_list<std::string_view> known) {
-  auto out = config.texts(key);
-  if (out.empty()) return out;
-  if (out.size() < static_cast<std::size_t>(spec.layers)) {
-    config.bad_value(key, fmt::format("'{}' names {} layers", key, out.size()),
-                     fmt::format("it must name each of the {} layers", spec.layers));
-    return {};
-  }
-  out.resize(static_cast<std::size_t>(spec.layers));
-  for (const auto& name : out)
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      config.bad_value(key, fmt::format("unknown kind '{}' in '{}'", name, key),
-                       fmt::format("known: {}", fmt::join(known, ", ")));
-      return {};
-    }
-  return out;
-}
-
 /// Rates by layer: `layer_types` with `compress_rates`, or `compress_ratios` as published, whose numbers stand for the
 /// kinds. Source of the default: DeepseekV4Config of transformers 5.23.
 void read_rates(ConfigReader& config, const ModelSpec& spec, CompressedAttention& out) {

@@ -53,13 +53,14 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
   check_experts(config, spec);
 }
 
-/// Whether every channel has a gate, rather than every head: all values but true and "per-head" mean so.
-bool gates_channels(ConfigReader& config) {
-  if (!config.is_text("gating")) return !config.boolean({"gating"}, true);
+/// Every channel has a gate, rather than every head, with all values but true and "per-head".
+OutputGate read_gate(ConfigReader& config) {
+  const auto gate = [](bool channels) { return channels ? OutputGate::kChannelSoftplus : OutputGate::kHeadSoftplus; };
+  if (!config.is_text("gating")) return gate(!config.boolean({"gating"}, true));
   const auto kind = config.text({"gating"}, "");
   if (kind != "per-head" && kind != "per-element")
     config.bad_value("gating", fmt::format("unknown gating '{}'", kind), "known: per-head, per-element, true");
-  return kind == "per-element";
+  return gate(kind == "per-element");
 }
 
 /// Source: LagunaConfig of transformers 5.23.
@@ -76,20 +77,13 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_layer_attention(config, spec, [](int) { return false; });
   spec.sliding_rope = read_sliding_rope(config, spec, 10000.0);
   read_heads_of_layers(config, spec);
-  spec.channel_gates = gates_channels(config);
+  spec.output_gate = read_gate(config);
   read_moe(config, spec);
 }
 
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
-  const std::int64_t heads = spec.heads_of(number), query = heads * spec.head_dim,
-                     key = std::int64_t{spec.kv_heads} * spec.head_dim;
   layer.norm(Part::kMixerNorm, "input_layernorm", spec.hidden);
-  layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
-  layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
-  layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
-  layer.head_norms("self_attn.q_norm", "self_attn.k_norm");
-  layer.linear(Part::kAttentionGate, "self_attn.g_proj", spec.hidden, spec.channel_gates ? query : heads);
-  layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden, spec.output_bias);
+  lay_out_gated_attention(spec, number, layer);
   layer.norm(Part::kFeedNorm, "post_attention_layernorm", spec.hidden);
   if (spec.is_moe(number))
     lay_out_experts(spec, layer, {.router_bias = "mlp.experts.e_score_correction_bias", .shared = "mlp.shared_expert"});

@@ -46,7 +46,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
     config.bad_value("post_norm_eps", fmt::format("'post_norm_eps' is {}", spec.branch_norm_eps), "it must be above 0");
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
   spec.head_norm = HeadNorm{.weight = false};
-  spec.channel_gates = spec.sigmoid_gates = true;
+  spec.output_gate = OutputGate::kChannelSigmoid;
   spec.embedding_norm = true;
   const double factor = config.number({"qk_scale_factor"}, 3.87);
   if (factor <= 0)

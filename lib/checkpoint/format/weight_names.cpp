@@ -17,6 +17,8 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
+constexpr std::string_view kStep = "step3p5";
+
 /// A stored tensor that may hold a parameter: its name, its expected shape, and where the parameter is in it
 /// (WeightPlace).
 struct Candidate {
@@ -67,6 +69,14 @@ void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_
   }
 }
 
+/// Folders of Step 3.5 hold each matrix of all experts of a layer as one tensor.
+void add_stacked(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts,
+                 std::vector<Candidate>& out) {
+  const auto each = fmt::format(".experts.{}.", parameter.expert);
+  if (auto name = replaced(parameter.fqn, each, "."); parameter.expert >= 0 && !name.empty())
+    out.push_back({std::move(name), {experts, shape[0], shape[1]}, parameter.expert * shape[0] * shape[1]});
+}
+
 /// Names of a model with a vision tower as published, and as transformers 5 writes them.
 void add_nested(const arch::Parameter& parameter, const Shape& shape, std::vector<Candidate>& out) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kPrefixes = {
@@ -86,6 +96,7 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
   std::vector<Candidate> out = {{parameter.fqn, shape}};
   add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, spec.nested_in == "qwen3_vl_moe", out);
+  if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, out);
   if (parameter.fqn == layout.head_tied_to) out.push_back({layout.head + ".weight", shape});
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
@@ -221,11 +232,10 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
 
 WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec) {
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
-  if (spec.nested_in == "qwen3_vl_moe") {
-    std::vector<Candidate> joined;
-    add_fused(parameter, shape, spec.moe->experts, false, joined);
-    if (!joined.empty()) return {joined.front().name, joined.front().shape, joined.front().first};
-  }
+  std::vector<Candidate> joined;
+  if (spec.nested_in == "qwen3_vl_moe") add_fused(parameter, shape, spec.moe->experts, false, joined);
+  if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, joined);
+  if (!joined.empty()) return {joined.front().name, joined.front().shape, joined.front().first};
   return {parameter.fqn, shape, 0};
 }
 

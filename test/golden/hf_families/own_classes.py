@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import Concatenate, MergeModulelist, WeightConverter, WeightRenaming
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 
@@ -263,6 +265,36 @@ class MuseGlimmerTextForCausalLM(transformers.MuseGlimmerPreTrainedModel):
         logits = torch.tanh(x / c.final_logit_softcapping) * c.final_logit_softcapping
         return CausalLMOutputWithPast(loss=self.loss_function(logits, labels, c.vocab_size), logits=logits)
 
+
+# ---- Step 3.5 -------------------------------------------------------------------------------------------------------
+
+class Step3p5ForCausalLM(CausalModel):
+    """transformers' text model, which it has in a model with pictures only. Experts apart, as this program holds them."""
+    config_class = transformers.Step3p7TextConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.config._attn_implementation = "eager"
+
+    def decoder(self, c):
+        return transformers.Step3p7TextModel._from_config(c, attn_implementation="eager")
+
+    def logits(self, ids):
+        return self.lm_head(self.model(ids, use_cache=False).last_hidden_state)
+
+    def _init_weights(self, module):
+        self.model._init_weights(module)
+
+
+register_checkpoint_conversion_mapping("Step3p5ForCausalLM", [
+    WeightRenaming(r"\.moe\.gate\.weight", ".mlp.gate.weight"),
+    WeightRenaming(r"\.moe\.router_bias", ".mlp.gate.e_score_correction_bias"),
+    WeightRenaming(r"\.share_expert\.", ".mlp.shared_experts."),
+    WeightConverter(["moe.experts.*.gate_proj.weight", "moe.experts.*.up_proj.weight"], "mlp.experts.gate_up_proj",
+                    [MergeModulelist(dim=0), Concatenate(dim=1)]),
+    WeightConverter("moe.experts.*.down_proj.weight", "mlp.experts.down_proj", [MergeModulelist(dim=0)]),
+])
+setattr(transformers, "Step3p5ForCausalLM", Step3p5ForCausalLM)
 
 for config, model in ((BailingMoeConfig, BailingMoeV2ForCausalLM), (BaichuanConfig, BaichuanForCausalLM),
                       (DeciLMConfig, DeciLMForCausalLM),
