@@ -45,7 +45,8 @@ TOKENIZERS = {"gpt2": "gpt2", "phi": "gpt2", "starcoder2": "gpt2", "gpt_neox": "
 PICTURES = (("qwen2.5-vl", "qwen2_5_vl"), (r"qwen3-vl-\d+b-a", "qwen3_vl_moe"), ("qwen3-vl", "qwen3_vl"),  # by the published name
             (r"qwen3\.\d-\d+b-a", "qwen3_5_moe"), (r"qwen3\.\d", "qwen3_5"), ("gemma-3-", "gemma3"),
             (r"gemma-4-\d+b-a", "gemma4_moe"), ("gemma-4-", "gemma4"),
-            ("ministral-3|mistral-medium", "mistral3"), ("muse-glimmer", "muse_glimmer"))
+            ("ministral-3|mistral-medium", "mistral3"), ("muse-glimmer", "muse_glimmer"),
+            ("step-3.7", "step3p7"))
 
 
 def recipes_of(repository, kinds):

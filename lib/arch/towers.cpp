@@ -27,6 +27,7 @@ constexpr std::array kNames = {
     Names{"gemma4", kTower, "model.embed_vision"},
     Names{"paligemma", kTower, kProjector},
     Names{"mistral3", kTower, kProjector},
+    Names{"step3p7", "model.vision_model", kProjector},
     Names{"internvl", kTower, kProjector},
     Names{"qwen2_vl", kVisual, ""},
     Names{"qwen2_5_vl", kVisual, ""},
@@ -47,9 +48,13 @@ struct DecoderName {
   std::string_view family;
 };
 constexpr std::array kDecoders = {
-    DecoderName{"qwen2_vl", "qwen2"},      DecoderName{"qwen2_vl_text", "qwen2"},
-    DecoderName{"qwen2_5_vl", "qwen2"},    DecoderName{"qwen2_5_vl_text", "qwen2"},
-    DecoderName{"qwen3_vl_text", "qwen3"}, DecoderName{"qwen3_vl_moe_text", "qwen3_moe"},
+    DecoderName{"step3p7", "step3p5"},
+    DecoderName{"qwen2_vl", "qwen2"},
+    DecoderName{"qwen2_vl_text", "qwen2"},
+    DecoderName{"qwen2_5_vl", "qwen2"},
+    DecoderName{"qwen2_5_vl_text", "qwen2"},
+    DecoderName{"qwen3_vl_text", "qwen3"},
+    DecoderName{"qwen3_vl_moe_text", "qwen3_moe"},
 };
 
 constexpr std::int64_t kMostSize = std::int64_t{1} << 20;

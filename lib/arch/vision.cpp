@@ -250,6 +250,40 @@ VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelS
   return out;
 }
 
+/// Source of names and defaults: Step3p7VisionConfig of transformers 5.23, which takes those of published configs, too.
+VisionSpec read_step(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
+  if (decoder.model_type != "step3p5") throw Refused{fmt::format("its decoder is a {}", decoder.model_type)};
+  VisionSpec out;
+  out.kind = TowerKind::kStep;
+  out.hidden = section.integer({"width", "hidden_size"}, 1536, 1, kMostWidth);
+  out.layers = out.used_layers = section.integer({"layers", "num_hidden_layers"}, 47, 1, kMostLayers);
+  out.heads = section.integer({"heads", "num_attention_heads"}, 16, 1, kMostWidth);
+  out.ffn = static_cast<int>(out.hidden * std::clamp(section.number({"mlp_ratio"}, 8960.0 / 1536), 0.0, 64.0));
+  out.patch = section.integer({"patch_size"}, 14, 1, kMostSide);
+  out.image = section.integer({"image_size"}, 728, 1, kMostSide);
+  out.eps = section.number({"layer_norm_eps"}, 1e-5);
+  out.layer_scale = section.number({"ls_init_value", "layer_scale_init_value"}, 0.1);
+  out.merge = 4;  // two convolutions with steps of two
+  out.table = out.image / out.patch;
+  out.image_token = config.integer({"image_token_id"}, 151679, 0, kMostVocab);
+  out.projector_bias = config.boolean({"projector_bias"}, false);
+  if (out.ffn < 1) throw Refused{"its mlp_ratio leaves no inner rows"};
+  if (out.table < 1) throw Refused{"its patches are larger than its pictures"};
+  if (out.hidden % out.heads != 0 || out.hidden / out.heads % 4 != 0)
+    throw Refused{"its tower's heads cannot be rotated by two axes"};
+  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+  if (const auto act = section.text({"hidden_act"}, "quick_gelu"); act != "quick_gelu")
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
+  auto rope = section.child("rope_parameters");
+  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial")
+    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
+  out.theta = rope ? rope->number({"rope_theta"}, 1e4) : 1e4;
+  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  return out;
+}
+
 /// Source of names and defaults: MuseGlimmerConfig and MuseGlimmerVisionConfig of transformers 5.23.
 VisionSpec read_muse(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
   if (const auto tower = section.text({"model_type"}, "muse_glimmer_vision"); tower != "muse_glimmer_vision")
@@ -302,6 +336,7 @@ std::string_view name_of(TowerKind kind) {
     case TowerKind::kPixtral: return "Pixtral";
     case TowerKind::kGemma4: return "Gemma 4's ViT";
     case TowerKind::kMuse: return "Muse-Glimmer's ViT";
+    case TowerKind::kStep: return "Step's ViT";
     case TowerKind::kQwen25:
     case TowerKind::kQwen3: break;
   }
@@ -315,7 +350,7 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
   const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
   try {
     if (kind != "llava" && kind != "gemma3" && kind != "gemma4" && kind != "mistral3" && kind != "muse_glimmer" &&
-        !qwen)
+        kind != "step3p7" && !qwen)
       throw Refused{fmt::format("no {} is trained with pictures", kind)};
     auto section = config.child("vision_config");
     if (!section) throw Refused{"it has no vision_config"};
@@ -323,6 +358,7 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
     if (kind == "mistral3") return read_mistral3(config, *section, decoder);
     if (kind == "gemma4") return read_gemma4(config, *section, decoder);
     if (kind == "muse_glimmer") return read_muse(config, *section, decoder);
+    if (kind == "step3p7") return read_step(config, *section, decoder);
     return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
   } catch (const Refused& refused) {
     why = refused.why;
@@ -477,6 +513,34 @@ void lay_out_gemma4(const VisionSpec& vision, std::int64_t text_hidden, Layout& 
   add.linear(std::string(kEmbedderModule) + ".embedding_projection", width, text_hidden, false);
 }
 
+/// Published names: transformers takes the queries, keys and values apart, and saves them joined again.
+void lay_out_step(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kStepModule);
+  const std::int64_t width = vision.hidden;
+  TowerBuilder add(layout.tower_parameters);
+  add.numbers(tower + ".conv1.weight", {width, VisionSpec::kChannels, vision.patch, vision.patch});
+  add.numbers(tower + ".positional_embedding", {std::int64_t{vision.table} * vision.table, width});
+  add.norm(tower + ".ln_pre", width);
+  for (int layer = 0; layer < vision.layers; ++layer) {
+    const auto prefix = fmt::format("{}.transformer.resblocks.{}.", tower, layer);
+    add.norm(prefix + "ln_1", width);
+    add.numbers(prefix + "attn.in_proj_weight", {3 * width, width});
+    add.numbers(prefix + "attn.in_proj_bias", {3 * width}, Initial::kZero);
+    add.linear(prefix + "attn.out_proj", width, width);
+    add.numbers(prefix + "ls_1.gamma", {width}, Initial::kValue, vision.layer_scale);
+    add.norm(prefix + "ln_2", width);
+    add.linear(prefix + "mlp.c_fc", width, vision.ffn);
+    add.linear(prefix + "mlp.c_proj", vision.ffn, width);
+    add.numbers(prefix + "ls_2.gamma", {width}, Initial::kValue, vision.layer_scale);
+  }
+  for (int turn = 1; turn <= 2; ++turn) {
+    const auto name = fmt::format("{}.vit_downsampler{}", tower, turn);
+    add.numbers(name + ".weight", {2 * turn * width, turn * width, 3, 3});
+    add.numbers(name + ".bias", {2 * turn * width}, Initial::kZero);
+  }
+  add.linear(std::string(kProjectorModule), vision.out_width(), text_hidden, vision.projector_bias);
+}
+
 void lay_out_muse(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
   const std::string tower(kTowerModule), adapter(kAdapterModule), embedder = tower + ".patch_embedder.";
   const std::int64_t width = vision.hidden, wide = vision.projector_width;
@@ -502,6 +566,7 @@ void lay_out_muse(const VisionSpec& vision, std::int64_t text_hidden, Layout& la
 }  // namespace
 
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  if (vision.kind == TowerKind::kStep) return lay_out_step(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kGemma4) return lay_out_gemma4(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kPixtral) return lay_out_pixtral(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kMuse) return lay_out_muse(vision, text_hidden, layout);

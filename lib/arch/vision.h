@@ -24,6 +24,7 @@ enum class TowerKind : std::uint8_t {
   kPixtral,  ///< Mistral 3: RMSNorm, gated MLP, no biases; pictures of any size
   kGemma4,   ///< Gemma 4: RMSNorms around attention and a gated MLP, and of each head; pictures of any size
   kMuse,     ///< Muse-Glimmer: LayerNorm, learned positions beside the rotary ones, windows; pictures of any size
+  kStep,     ///< Step 3.7: LayerNorm, learned positions beside the rotary ones, convolutions behind it; squares
 };
 
 /// Display name: "CLIP", "Qwen ViT", ...
@@ -43,23 +44,25 @@ struct VisionSpec {
   int used_layers = 0;  ///< the first so many layers run; those behind them are stored, but never used
 
   // CLIP and SigLIP
-  int image = 0;              ///< side of a picture in pixels; of Pixtral, the longest that is usual
+  int image = 0;              ///< side of a picture in pixels; of Pixtral, the longest that is usual; of Step, the
+                              ///< largest square's
   bool drops_first = false;   ///< the first row, CLIP's class token, is not passed on
   bool pooling_head = false;  ///< SigLIP: a head that is stored, but never used
   /// Gemma 3's projector: rows are normed by the tower, their means over squares are projected, so many to a side. 0:
   /// LLaVA's, two linear layers with a GELU between.
   int pooled = 0;
-  bool projector_bias = true;  ///< LLaVA and Mistral 3
+  bool projector_bias = true;  ///< LLaVA, Mistral 3 and Step
 
   // Gemma
   bool both_ways = false;                         ///< a picture's tokens in the decoder see each other, also later ones
   bool windows_only = false;                      ///< in layers with a window only (Gemma 4)
   std::int32_t begin_token = -1, end_token = -1;  ///< around a picture's placeholders
 
-  // Qwen, Pixtral, Gemma 4 and Muse-Glimmer
+  // Qwen, Pixtral, Gemma 4, Muse-Glimmer and Step
   int merge = 1;                       ///< merge x merge patches become one row of the decoder
   int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
-  int table = 0;                       ///< side of the table of learned positions; Gemma 4: rows of its two
+  int table = 0;                       ///< side of the table of learned positions; Gemma 4: rows of its two;
+                                       ///< Step: side for the largest square, others interpolate
   int window = 0;                      ///< side of a window, Qwen2.5: in rows of the decoder, Muse-Glimmer: in patches
   std::vector<int> whole_layers = {};  ///< with windows: layers that attend over the whole picture
   std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
@@ -70,6 +73,8 @@ struct VisionSpec {
   int projector_width = 0;   ///< Muse-Glimmer: of its hidden layers
   bool gelu = false;         ///< activation of the gated MLP; else SiLU
 
+  double layer_scale = 0;  ///< Step, which has `theta` too: where the factors of its branches begin
+
   // Gemma 4, which has `theta` too
   bool clipped = false;       ///< inputs and outputs of its linear modules are limited to stored ranges
   bool standardized = false;  ///< rows are shifted and scaled by stored numbers before they are projected
@@ -77,6 +82,7 @@ struct VisionSpec {
   static constexpr int kChannels = 3;
   bool qwen() const { return kind == TowerKind::kQwen25 || kind == TowerKind::kQwen3; }
   bool any_size() const { return kind != TowerKind::kClip && kind != TowerKind::kSiglip; }
+  int out_width() const { return kind == TowerKind::kStep ? 4 * hidden : hidden; }  ///< of a row for the projector
   /// Of one size: patches, rows of the tower, and placeholder tokens of a picture.
   int patches() const { return (image / patch) * (image / patch); }
   int rows() const { return patches() + (kind == TowerKind::kClip ? 1 : 0); }
@@ -96,7 +102,7 @@ struct PatchGrid {
 inline constexpr std::string_view kTowerModule = "model.vision_tower", kProjectorModule = "model.multi_modal_projector",
                                   kEmbedderModule = "model.embed_vision", kVisualModule = "model.visual",
                                   kAdapterModule = "model.vision_adapter",
-                                  kProjectionModule = "model.vision_projection";
+                                  kProjectionModule = "model.vision_projection", kStepModule = "model.vision_model";
 
 /// What a multimodal config.json says of its tower, if models like it are trained; otherwise empty, and `why` says what
 /// stands against it. Problems of single keys go to the readers. `decoder`: the text part, already read.

@@ -26,7 +26,17 @@ void TextPixels::add(pictures::Size size) {
     throw pictures::PictureError(fmt::format("its {} x {} pixels would be resized to {} x {}, more than {} in all",
                                              size.width, size.height, resized.width, resized.height,
                                              pictures::kMostPixels));
-  sum_ += area(size) + area(resized);
+  auto made = area(resized);
+  if (processor_ && processor_->patches && processor_->patches->parts) {
+    const auto& patches = *processor_->patches;
+    const int part = patches.parts->part, count = patches.cut(size).count();
+    made += std::int64_t{count} * part * part;
+    if (made > pictures::kMostPixels)
+      throw pictures::PictureError(
+          fmt::format("its {} x {} pixels would be cut into {} parts of {} x {}, more than {} pixels", size.width,
+                      size.height, count, part, part, pictures::kMostPixels));
+  }
+  sum_ += area(size) + made;
   if (sum_ > kMost)
     throw pictures::PictureError(
         fmt::format("its pictures together have more than {} pixels, as files and resized", kMost));
@@ -78,6 +88,17 @@ bool PictureText::find_tokens(const std::string& key, Diagnostics& problems) {
     return false;
   }
   if (!tokens_.processor) return true;
+  if (tokens_.in_parts())  // Step3p7Processor has no settings for their names
+    for (const auto& [name, token] : {std::pair("<patch_start>", &part_begin_), std::pair("<patch_end>", &part_end_),
+                                      std::pair("<patch_newline>", &parts_row_end_),
+                                      std::pair("<im_start>", &whole_begin_), std::pair("<im_end>", &whole_end_)}) {
+      *token = single_token(name).value_or(-1);
+      if (*token >= 0) continue;
+      problems.add("bad-tokenizer", key)
+          .says("the tokenizer has no token '{}', which the processor puts around parts of a picture", name)
+          .hint("the tokenizer and the processor must be of one model");
+      return false;
+    }
   const auto& processor = *tokens_.processor;
   const auto find = [&](const std::string& text, std::string_view place) -> std::optional<std::int32_t> {
     const auto token = single_token(text);
@@ -111,6 +132,21 @@ std::optional<std::int32_t> PictureText::single_token(std::string_view text) con
   return ids.size() == 1 ? std::optional(ids.front()) : std::nullopt;
 }
 
+void PictureText::add_parts(pictures::Size size, std::vector<std::int32_t>& out) const {
+  const auto& patches = *tokens_.processor->patches;
+  const auto square = [&](std::int32_t begin, int side, std::int32_t end) {
+    out.push_back(begin);
+    out.insert(out.end(), static_cast<std::size_t>(patches.tokens_of(side)), tokens_.placeholder);
+    out.push_back(end);
+  };
+  const auto parts = patches.cut(size);
+  for (int row = 0; row < parts.rows; ++row) {
+    for (int column = 0; column < parts.columns; ++column) square(part_begin_, patches.parts->part, part_end_);
+    if (row + 1 < parts.rows) out.push_back(parts_row_end_);
+  }
+  square(whole_begin_, patches.parts->whole, whole_end_);
+}
+
 std::vector<std::int32_t> PictureText::with_pictures(const std::vector<std::int32_t>& ids,
                                                      std::span<const pictures::Size> sizes, std::int64_t most) const {
   const auto placeholders = static_cast<std::size_t>(std::ranges::count(ids, tokens_.placeholder));
@@ -128,6 +164,10 @@ std::vector<std::int32_t> PictureText::with_pictures(const std::vector<std::int3
       continue;
     }
     const auto size = *picture++;
+    if (tokens_.in_parts()) {
+      add_parts(size, out);
+      continue;
+    }
     if (!row_end_) {
       out.insert(out.end(), static_cast<std::size_t>(tokens_.count(size)), id);
       continue;

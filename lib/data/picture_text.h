@@ -64,11 +64,15 @@ class PictureText {
   bool find_tokens(const std::string& key, Diagnostics& problems);
   /// Each picture with PictureTokens::begin and `end` around it, as Gemma's processors write it.
   std::string enclosed(const std::string& text) const;
+  /// Appends the tokens of a picture in parts.
+  void add_parts(pictures::Size size, std::vector<std::int32_t>& out) const;
 
   const tokenizer::Tokenizer* tokenizer_;
   Encode encode_;
   pictures::PictureTokens tokens_;
   std::optional<std::int32_t> row_end_ = {}, picture_end_ = {};  ///< of Processor
+  /// Around a part and the whole picture, and behind a row of parts (PictureTokens::in_parts).
+  std::int32_t part_begin_ = -1, part_end_ = -1, parts_row_end_ = -1, whole_begin_ = -1, whole_end_ = -1;
 };
 
 }  // namespace automodel::data

@@ -141,10 +141,10 @@ at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchR
 }
 
 at::Tensor attend_within(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                         const PatchRotation& rotation, const std::vector<std::int64_t>& sizes) {
+                         const PatchRotation& rotation, const std::vector<std::int64_t>& sizes, bool interleaved) {
   const std::int64_t heads = q.size(2), width = q.size(3);
-  const auto turned_q = ops::rope(q, rotation.cos, rotation.sin, rotation.places),
-             turned_k = ops::rope(k, rotation.cos, rotation.sin, rotation.places);
+  const auto turned_q = ops::rope(q, rotation.cos, rotation.sin, rotation.places, interleaved),
+             turned_k = ops::rope(k, rotation.cos, rotation.sin, rotation.places, interleaved);
   std::vector<at::Tensor> out;
   std::int64_t first = 0;
   for (auto size = sizes.begin(); size != sizes.end();) {

@@ -50,8 +50,10 @@ PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& f
 /// other run together. `qkv`: queries, keys and values [patches, 3 * width], by heads. Returns [patches, width].
 at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchRotation& rotation,
                          const std::vector<std::int64_t>& sizes);
-/// The same of queries, keys, which it rotates, and values [1, patches, heads, width of a head].
+/// The same of queries, keys, which it rotates, and values [1, patches, heads, width of a head]. `interleaved`: pairs
+/// of neighbours are rotated.
 at::Tensor attend_within(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                         const PatchRotation& rotation, const std::vector<std::int64_t>& sizes);
+                         const PatchRotation& rotation, const std::vector<std::int64_t>& sizes,
+                         bool interleaved = false);
 
 }  // namespace automodel::model

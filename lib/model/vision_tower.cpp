@@ -54,11 +54,12 @@ bool VisionTower::has(std::string_view module, bool trained) const {
   });
 }
 
-ProjectedTower::ProjectedTower(const Weights& weights, std::initializer_list<std::string_view> projector)
+ProjectedTower::ProjectedTower(const Weights& weights, std::initializer_list<std::string_view> projector,
+                               std::string_view tower)
     : VisionTower(weights),
-      has_tower_(has(arch::kTowerModule)),
+      has_tower_(has(tower)),
       has_projector_(std::ranges::any_of(projector, [&](auto module) { return has(module); })),
-      tower_trained_(trained(arch::kTowerModule)),
+      tower_trained_(trained(tower)),
       projector_trained_(std::ranges::any_of(projector, [&](auto module) { return trained(module); })) {}
 
 PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Tensor& anchor) const {
@@ -75,6 +76,7 @@ PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Ten
 
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {
   if (spec.kind == arch::TowerKind::kPixtral) return make_pixtral_tower(spec, weights);
+  if (spec.kind == arch::TowerKind::kStep) return make_step_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kGemma4) return make_gemma4_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kMuse) return make_muse_tower(spec, weights);
   return spec.qwen() ? make_qwen_tower(spec, weights) : make_vit_tower(spec, weights);

@@ -81,9 +81,10 @@ class ProjectedTower : public VisionTower {
   PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const override;
 
  protected:
-  /// `projector`: the names of its modules.
+  /// Names of their modules.
   explicit ProjectedTower(const Weights& weights,
-                          std::initializer_list<std::string_view> projector = {arch::kProjectorModule});
+                          std::initializer_list<std::string_view> projector = {arch::kProjectorModule},
+                          std::string_view tower = arch::kTowerModule);
   bool has_tower() const { return has_tower_; }
   bool has_projector() const { return has_projector_; }
   virtual at::Tensor encode(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
@@ -104,6 +105,8 @@ std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& sp
 std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Muse-Glimmer's, with its adapter and projection.
 std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// Step 3.7's, with its projector.
+std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const Weights& weights);
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
 
 }  // namespace automodel::model

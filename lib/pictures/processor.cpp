@@ -153,6 +153,25 @@ PatchSettings gemma4_patches(const Settings& settings) {
   return out;
 }
 
+/// Sizes of Step3p7ImageProcessor.
+PatchSettings step_patches(const Settings& settings) {
+  constexpr int kUsualPatch = 14, kUsualStride = 4;
+  PatchSettings out{.frames = 1};
+  auto& parts = out.parts.emplace();
+  out.patch = settings.side("vision_patch_size", "height").value_or(kUsualPatch);
+  out.merge = settings.side("downsampler_stride", "height").value_or(kUsualStride);
+  if (out.patch > kMostSide / out.merge) throw Refused{fmt::format("its patches have more than {} pixels", kMostSide)};
+  parts.whole = settings.side("size", "height").value_or(parts.whole);
+  if (settings.side("size", "width").value_or(parts.whole) != parts.whole) throw Refused{"'size' is not a square"};
+  parts.part = settings.side("patch_size", "height").value_or(parts.part);
+  parts.longest = settings.side("max_image_size", "height").value_or(parts.longest);
+  for (const int side : {parts.whole, parts.part})
+    if (side % out.side() != 0)
+      throw Refused{fmt::format("its squares of {} pixels are not a multiple of {}", side, out.side())};
+  if (!settings.flag("do_resize", true)) throw Refused{"do_resize: false would leave pictures in any size"};
+  return out;
+}
+
 /// Sizes of MuseGlimmerImageProcessor, and what MuseGlimmerProcessor puts around a picture.
 void set_muse(const Settings& settings, Processor& out) {
   constexpr std::int64_t kUsualTokens = 4096, kMostTokens = 1 << 20;
@@ -169,11 +188,13 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
   const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral"),
-             gemma4 = type.starts_with("Gemma4Image"), muse = type.starts_with("MuseGlimmerImage");
-  const bool any_size = qwen || pixtral || gemma4 || muse;
+             gemma4 = type.starts_with("Gemma4Image"), muse = type.starts_with("MuseGlimmerImage"),
+             // The class that comes with the published folder has no settings of its own.
+      step = type.starts_with("Step3") || (type.empty() && whole.text("processor_class") == "Step3VLProcessor");
+  const bool any_size = qwen || pixtral || gemma4 || muse || step;
   if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
     throw Refused{
-        fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral and Muse-Glimmer have "
+        fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral, Muse-Glimmer and Step 3.7 have "
                     "supported ones",
                     type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
   if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
@@ -187,6 +208,8 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     out.patches = gemma4_patches(settings);
   } else if (muse) {
     set_muse(settings, out);
+  } else if (step) {
+    out.patches = step_patches(settings);
   } else if (out.resize) {
     // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
     const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
@@ -201,7 +224,7 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     out.crop = settings.size("crop_size");
     if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
   }
-  const auto resample = settings.number("resample", muse ? 1 : type.starts_with("Gemma3") ? 2 : 3);
+  const auto resample = settings.number("resample", muse ? 1 : type.starts_with("Gemma3") || step ? 2 : 3);
   if (resample != 1 && resample != 2 && resample != 3)
     throw Refused{fmt::format("resample {} is not one of 1, 2 and 3", resample)};
   out.resampling = resample == 1 ? Resampling::kLanczos : resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;
@@ -209,7 +232,7 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   out.normalize = settings.flag("do_normalize", !gemma4);
   constexpr std::array kHalf = {0.5, 0.5, 0.5}, kNone = {0.0, 0.0, 0.0}, kWhole = {1.0, 1.0, 1.0};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  const bool as_clip = clip || qwen || pixtral;
+  const bool as_clip = clip || qwen || pixtral || step;
   out.mean = settings.colours("image_mean", gemma4 ? kNone : as_clip ? kMean : kHalf);
   out.deviation = settings.colours("image_std", gemma4 ? kWhole : as_clip ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))
@@ -300,6 +323,7 @@ Size nearest_grid(Size from, const PatchSettings& settings) {
 /// Source: smart_resize of Qwen2-VL in transformers 5.23, which rounds halves to even.
 Size by_patches(Size from, const PatchSettings& settings) {
   if (settings.longest_edge) return within_edge(from, settings);
+  if (settings.parts) return {settings.parts->whole, settings.parts->whole};
   if (settings.soft_tokens) return within_tokens(from, settings);
   if (settings.grid_tokens) return nearest_grid(from, settings);
   const double width = from.width, height = from.height, side = settings.side();
@@ -321,13 +345,54 @@ Size by_patches(Size from, const PatchSettings& settings) {
 }  // namespace
 
 std::int64_t PatchSettings::most_tokens() const {
+  if (parts) {
+    const std::int64_t side = (parts->longest + parts->part - 1) / parts->part;
+    return tokens_of(parts->whole) + side * side * tokens_of(parts->part);
+  }
   const std::int64_t area = std::int64_t{side()} * side(), edge = longest_edge ? (*longest_edge - 1) / side() + 1 : 0;
   if (grid_tokens) return *grid_tokens;
   return std::max<std::int64_t>(soft_tokens ? *soft_tokens : longest_edge ? edge * edge : most / area, 1);
 }
 
+Parts PatchSettings::cut(Size from) const {
+  constexpr int kThin = 32, kLong = 4;
+  constexpr double kWide = 1.5, kUp = 0.2;
+  Parts out{.padded = from};
+  if (std::min(from.width, from.height) < kThin &&
+      std::max(from.width, from.height) > kLong * std::min(from.width, from.height))
+    out.padded.width = out.padded.height = std::max(from.width, from.height);
+  out.reduced = out.padded;
+  if (const int longer = std::max(out.padded.width, out.padded.height); longer > parts->longest) {
+    const double scale = static_cast<double>(parts->longest) / longer;
+    out.reduced = {static_cast<int>(out.padded.width * scale), static_cast<int>(out.padded.height * scale)};
+  }
+  const int shorter = std::min(out.reduced.width, out.reduced.height),
+            longer = std::max(out.reduced.width, out.reduced.height);
+  const double ratio = static_cast<double>(longer) / std::max(shorter, 1);
+  if (longer <= parts->whole)
+    out.side = ratio > kWide ? shorter : 0;
+  else
+    out.side = ratio > kLong ? std::min(shorter, parts->part) : parts->part;
+  if (out.side == 0) return out;
+  // A side is rounded down to whole parts, or up where more than a fifth of one would be lost.
+  const auto snapped = [&](int side) {
+    return side < out.side ? side : out.side * (side / out.side + (side % out.side > kUp * out.side ? 1 : 0));
+  };
+  out.cut = {snapped(out.reduced.width), snapped(out.reduced.height)};
+  out.columns = std::max(1, out.cut.width / out.side);
+  out.rows = std::max(1, out.cut.height / out.side);
+  return out;
+}
+
 std::string Processor::refusal(Size from) const {
   if (!patches) return "";
+  if (patches->parts) {
+    const auto [width, height] = patches->cut(from).reduced;
+    return width < 1 || height < 1
+               ? fmt::format("nothing is left of the shorter of its {} x {} pixels when the longer is {}", from.width,
+                             from.height, patches->parts->longest)
+               : "";
+  }
   constexpr int kMostRatio = 200;
   const int longer = std::max(from.width, from.height), shorter = std::min(from.width, from.height);
   if (patches->by_area() && longer > std::int64_t{kMostRatio} * shorter)
@@ -353,10 +418,18 @@ Size PictureTokens::grid(Size size) const {
 
 int PictureTokens::placeholders(Size size) const {
   if (per_picture > 0 || !processor || !processor->patches) return per_picture;
+  if (in_parts()) {
+    const auto& patches = *processor->patches;
+    return patches.tokens_of(patches.parts->whole) + patches.cut(size).count() * patches.tokens_of(patches.parts->part);
+  }
   const auto [columns, rows] = grid(size);
   return columns * rows;
 }
 int PictureTokens::count(Size size) const {
+  if (in_parts()) {  // a token in front of each square and one behind it, and one behind rows of parts but the last
+    const auto parts = processor->patches->cut(size);
+    return placeholders(size) + 2 * (parts.count() + 1) + std::max(parts.rows - 1, 0);
+  }
   const bool ends = per_picture == 0 && processor && processor->patches && !processor->row_end.empty();
   return placeholders(size) + (ends ? grid(size).height : 0);
 }

@@ -14,6 +14,24 @@ namespace automodel::pictures {
 
 enum class Resampling { kBilinear, kBicubic, kLanczos };
 
+/// Step3p7ImageProcessor: a picture becomes a square of `whole` pixels, and larger or longer ones are also cut into
+/// parts, which become squares of `part` pixels.
+struct PartSettings {
+  int whole = 728, part = 504;
+  int longest = 3024;  ///< sides are reduced to it before they are cut
+  bool operator==(const PartSettings&) const = default;
+};
+
+/// How a picture is cut.
+struct Parts {
+  Size padded = {};   ///< very long pictures are first made square with 0 at the right and the bottom
+  Size reduced = {};  ///< then resized to this
+  Size cut = {};      ///< for its parts, resized to this instead
+  int side = 0;       ///< of a part before it is resized; 0: no parts
+  int columns = 0, rows = 0;
+  int count() const { return columns * rows; }
+};
+
 /// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor keeps the number of
 /// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`, Gemma4ImageProcessor
 /// enlarges or reduces pictures until they have nearly `soft_tokens` tokens, MuseGlimmerImageProcessor reduces those of
@@ -26,10 +44,15 @@ struct PatchSettings {
   std::optional<int> longest_edge = {};  ///< in pixels, before sides are rounded up; then the limits above do not count
   std::optional<int> soft_tokens = {};   ///< of a picture at most; then they do not count either
   std::optional<int> grid_tokens = {};   ///< the same of MuseGlimmerImageProcessor
-  int positions = 0;                     ///< patches along a side that the tower has positions for; 0: any number
-  bool by_area() const { return !longest_edge && !soft_tokens && !grid_tokens; }
+  std::optional<PartSettings> parts = {};  ///< squares; then they do not count either
+  int positions = 0;                       ///< patches along a side that the tower has positions for; 0: any number
+  bool by_area() const { return !longest_edge && !soft_tokens && !grid_tokens && !parts; }
+  /// Source: Step3p7ImageProcessor of transformers 5.23. Of pictures with `parts` only.
+  Parts cut(Size from) const;
+  int tokens_of(int pixels) const { return pixels / side() * (pixels / side()); }  ///< of a square
   int side() const { return patch * merge; }
-  /// The most tokens that a picture can have.
+  /// The most tokens that a picture can have; with `parts`, one whose sides differ no more than 4 times: longer ones
+  /// are cut into as many parts as the shorter side fits into the longer.
   std::int64_t most_tokens() const;
   bool operator==(const PatchSettings&) const = default;
 };
@@ -74,7 +97,8 @@ struct PictureTokens {
   bool own_lines = false;  ///< Gemma 3: on lines of their own, and the chat template names a picture by `begin`
   bool axes = false;       ///< tokens have places by time, row and column (M-RoPE)
 
-  /// Placeholders of a picture with this size as a file, of any size: by columns and rows.
+  bool in_parts() const { return per_picture == 0 && processor && processor->patches && processor->patches->parts; }
+  /// Placeholders of a picture with this size as a file, of any size and in one part: by columns and rows.
   Size grid(Size size) const;
   /// Placeholders of the picture, in place of which the tower's rows come.
   int placeholders(Size size) const;
@@ -91,8 +115,8 @@ bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
 /// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor, PixtralImageProcessor and
-/// MuseGlimmerImageProcessor do. `whole`: processor_config.json beside it; empty: `text` is all there is. Null if it is
-/// another processor, or a setting is not supported; `why` then says so.
+/// MuseGlimmerImageProcessor and Step3p7ImageProcessor do. `whole`: processor_config.json beside it; empty: `text` is
+/// all there is. Null if it is another processor, or a setting is not supported; `why` then says so.
 std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});
 /// The same from a model's folder.
 std::optional<Processor> read_processor(const std::filesystem::path& folder, std::string& why);

@@ -66,7 +66,7 @@ void mark_cached(TrainingPlan& plan, const std::vector<std::string>& modules) {
 
 void set_sizes(const ModelChoice& model, FeaturePlan& out) {
   const auto& vision = *model.spec.vision;
-  out.values = out.whole ? std::int64_t{model.spec.hidden} * (1 + model.spec.deep_layers()) : vision.hidden;
+  out.values = out.whole ? std::int64_t{model.spec.hidden} * (1 + model.spec.deep_layers()) : vision.out_width();
   if (out.whole) return;
   if (vision.pooled > 0) out.rows_per_token = static_cast<double>(vision.rows()) / vision.tokens();
   if (vision.kind == arch::TowerKind::kPixtral || vision.kind == arch::TowerKind::kMuse)
@@ -80,8 +80,7 @@ std::optional<PictureFacts> mock_facts(const config::Recipe& recipe, const Train
   if (section == nullptr || (tokens->per_picture == 0 && !tokens->processor)) return std::nullopt;
   const auto [width, height] = section->image_size();
   PictureFacts out{.pictures = std::int64_t{section->num_samples()} * section->num_images_per_sample()};
-  const auto grid = tokens->per_picture == 0 ? tokens->grid({width, height}) : pictures::Size{tokens->per_picture, 1};
-  out.tokens = out.pictures * grid.width * grid.height;
+  out.tokens = out.pictures * tokens->placeholders({width, height});
   const auto& steps = recipe.step_scheduler();
   const double in_epochs = steps.num_epochs().value_or(kUsualEpochs) * static_cast<double>(out.pictures),
                in_steps = static_cast<double>(steps.max_steps().value_or(0)) * plan.batch.global *

@@ -15,10 +15,11 @@ void set_sizes(arch::Tower& tower, const ModelChoice& model) {
     if (!parameter.name.starts_with(tower.fqn + ".")) continue;
     *tower.parameters += parameter.shape.elements();
     const auto has = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
-    // Matrices that every patch meets; positions are added.
-    const bool before_merger = !has("merger") && !has("projector") && !has("pos_embed") && !has("position_embedding");
+    // Matrices that every patch meets; positions are added. Step's convolutions have a row for 4 patches and for 16.
+    const bool before_merger = !has("merger") && !has("projector") && !has("pos_embed") && !has("position");
+    const double rows = has("downsampler1") ? 1.0 / 4 : has("downsampler2") ? 1.0 / 16 : 1;
     if (before_merger && parameter.shape.rank() > 1)
-      tower.token_flops += 2 * static_cast<double>(parameter.shape.elements());
+      tower.token_flops += 2 * rows * static_cast<double>(parameter.shape.elements());
   }
 }
 

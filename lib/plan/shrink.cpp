@@ -211,10 +211,12 @@ Value shrink_tower(Value config, const Sizes& sizes) {
        {Replacement{"hidden_size", kTowerHeads * kHeadDim}, Replacement{"intermediate_size", 32},
         Replacement{"num_attention_heads", kTowerHeads}, Replacement{"num_heads", kTowerHeads},
         Replacement{"num_key_value_heads", kTowerHeads}, Replacement{"head_dim", kHeadDim},
-        Replacement{"out_hidden_size", sizes.hidden}})
+        Replacement{"out_hidden_size", sizes.hidden}, Replacement{"width", kTowerHeads * kHeadDim},
+        Replacement{"heads", kTowerHeads}, Replacement{"mlp_ratio", 2}})
     if (config.find(key) != nullptr) config.set(key, value);
-  if (const auto* layers = config.find("num_hidden_layers"); layers != nullptr && layers->integer() != nullptr)
-    config.set("num_hidden_layers", std::min<std::int64_t>(*layers->integer(), kLayers));
+  for (const char* key : {"num_hidden_layers", "layers"})
+    if (const auto* layers = config.find(key); layers != nullptr && layers->integer() != nullptr)
+      config.set(key, std::min<std::int64_t>(*layers->integer(), kLayers));
   if (const auto* types = config.find("layer_types"); types != nullptr && types->list() != nullptr) {
     auto fewer = *types->list();
     fewer.resize(std::min<std::size_t>(fewer.size(), kLayers));

@@ -71,6 +71,7 @@ void set_pixels(const config::LoadedRecipe& recipe, pictures::Processor& process
               !processor.patches                ? "all pictures are resized to one size"
               : processor.patches->longest_edge ? "the longest side limits pictures"
               : processor.patches->grid_tokens  ? "max_image_tokens of the processor limits pictures"
+              : processor.patches->parts        ? "pictures become squares of two sizes"
                                                 : "max_soft_tokens of the processor limits pictures")
         .hint("remove it");
     return;
@@ -91,7 +92,8 @@ std::string against_tower(const pictures::Processor& processor, const arch::Visi
     const auto& patches = *processor.patches;
     if ((vision.kind == arch::TowerKind::kPixtral) != patches.longest_edge.has_value() ||
         (vision.kind == arch::TowerKind::kGemma4) != patches.soft_tokens.has_value() ||
-        (vision.kind == arch::TowerKind::kMuse) != patches.grid_tokens.has_value())
+        (vision.kind == arch::TowerKind::kMuse) != patches.grid_tokens.has_value() ||
+        (vision.kind == arch::TowerKind::kStep) != patches.parts.has_value())
       return "it resizes pictures for another tower";
     if (patches.patch == vision.patch && patches.merge == vision.merge && patches.frames == vision.frames) return "";
     return fmt::format(
@@ -144,6 +146,7 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     if (vision.kind == kQwen3) std::tie(patches->least, patches->most) = std::pair(64 * 32 * 32, 16384 * 32 * 32);
     if (vision.kind == kGemma4) patches->soft_tokens = 280;
     if (vision.kind == kMuse) patches->grid_tokens = 4096;
+    if (vision.kind == kStep) patches->parts = {.whole = vision.image};
   } else {
     return;
   }

@@ -97,7 +97,9 @@ std::string pictures_text(const plan::ModelChoice& model) {
   const auto& patches = *model.processor->patches;
   const auto area = std::int64_t{patches.side()} * patches.side();
   return out + fmt::format(", {} to {} tokens each, a token for {} x {} pixels\n",
-                           patches.by_area() ? std::max<std::int64_t>(patches.least / area, 1) : 1,
+                           patches.by_area() ? std::max<std::int64_t>(patches.least / area, 1)
+                           : patches.parts   ? patches.tokens_of(patches.parts->whole)
+                                             : 1,
                            patches.most_tokens(), patches.side(), patches.side());
 }
 

@@ -127,9 +127,12 @@ std::string text_of(const pictures::Processor& processor) {
                   size(exact), resize, static_cast<int>(resampling), size(crop), rescale, normalize, mean[0], mean[1],
                   mean[2], deviation[0], deviation[1], deviation[2], row_end, picture_end, picture_begin);
   if (!patches) return out;
-  const auto& [patch, merge, frames, least, most, longest_edge, soft_tokens, grid_tokens, positions] = *patches;
-  return out + fmt::format(" {} {} {} {} {} {} {} {} {}", patch, merge, frames, least, most, longest_edge.value_or(0),
-                           soft_tokens.value_or(0), grid_tokens.value_or(0), positions);
+  const auto& [patch, merge, frames, least, most, longest_edge, soft_tokens, grid_tokens, parts, positions] = *patches;
+  out += fmt::format(" {} {} {} {} {} {} {} {} {}", patch, merge, frames, least, most, longest_edge.value_or(0),
+                     soft_tokens.value_or(0), grid_tokens.value_or(0), positions);
+  if (!parts) return out;
+  const auto& [whole, part, longest] = *parts;
+  return out + fmt::format(" {} {} {}", whole, part, longest);
 }
 
 std::vector<arch::Parameter> cached_parameters(const plan::TrainingPlan& plan) {

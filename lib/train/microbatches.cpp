@@ -133,6 +133,13 @@ model::PictureValues picture_values(const std::vector<pictures::PicturePtr>& pic
       all.push_back(input.features != nullptr ? stored_rows(*input.features, *picture, input.type)
                                               : pixel_values(*picture, processor));
     if (!patches) continue;
+    if (patches->parts) {
+      const auto square = [&](int side) { return arch::PatchGrid{side / patches->patch, side / patches->patch}; };
+      out.grids.insert(out.grids.end(), static_cast<std::size_t>(patches->cut(picture->size).count()),
+                       square(patches->parts->part));
+      out.grids.push_back(square(patches->parts->whole));
+      continue;
+    }
     const auto size = processor.resized(picture->size);
     out.grids.push_back({size.height / patches->patch, size.width / patches->patch});
   }

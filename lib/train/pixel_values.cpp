@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -51,13 +53,46 @@ at::Tensor channels(const std::array<double, 3>& values) {
 /// Qwen2VLImageProcessor, which repeats each row for the frames of a still picture; its towers add up the frames'
 /// weights instead, as Muse-Glimmer's does, whose processor has patches in raster order. PixtralImageProcessor leaves
 /// pictures whole, and its tower cuts them. Gemma4ImageProcessor has patches in raster order, and a pixel's channels
-/// side by side.
+/// side by side. Step's squares stay in raster order.
 at::Tensor in_patches(const at::Tensor& values, const pictures::PatchSettings& settings) {
-  const std::int64_t patch = settings.patch, merge = settings.merge, side = settings.side();
+  const std::int64_t patch = settings.patch, merge = settings.parts ? 1 : settings.merge, side = patch * merge;
   const auto rows = values.size(2) / side, columns = values.size(3) / side;
   const auto apart = values.reshape({3, rows, merge, patch, columns, merge, patch});
   return (settings.soft_tokens ? apart.permute({1, 4, 2, 5, 3, 6, 0}) : apart.permute({1, 4, 2, 5, 0, 3, 6}))
       .reshape({rows * columns * merge * merge, 3 * patch * patch});
+}
+
+at::Tensor normalized(const at::Tensor& bytes, const pictures::Processor& processor) {
+  const auto values = bytes.to(at::kFloat);
+  const double factor = 1 / processor.rescale;
+  return processor.normalize ? (values - channels(processor.mean) * factor) / (channels(processor.deviation) * factor)
+                             : values * processor.rescale;
+}
+
+/// The patches of all parts, row by row, then those of the whole picture. Source: Step3p7ImageProcessor.
+at::Tensor in_parts(at::Tensor bytes, const pictures::Processor& processor) {
+  const auto& patches = *processor.patches;
+  const auto parts = patches.cut({static_cast<int>(bytes.size(3)), static_cast<int>(bytes.size(2))});
+  if (bytes.size(3) != parts.padded.width || bytes.size(2) != parts.padded.height) {
+    auto square = at::zeros({1, 3, parts.padded.height, parts.padded.width}, bytes.options());
+    square.narrow(2, 0, bytes.size(2)).narrow(3, 0, bytes.size(3)).copy_(bytes);
+    bytes = square;
+  }
+  std::vector<at::Tensor> out;
+  const auto add = [&](const at::Tensor& picture, int side) {
+    out.push_back(in_patches(normalized(resized(picture, {side, side}, processor.resampling), processor), patches));
+  };
+  if (parts.side > 0) {
+    const auto cut = resized(bytes, parts.cut, processor.resampling);
+    for (std::int64_t y = 0; y < cut.size(2); y += parts.side)
+      for (std::int64_t x = 0; x < cut.size(3); x += parts.side)
+        add(cut.narrow(2, y, std::min<std::int64_t>(parts.side, cut.size(2) - y))
+                .narrow(3, x, std::min<std::int64_t>(parts.side, cut.size(3) - x))
+                .contiguous(),
+            patches.parts->part);
+  }
+  add(resized(bytes, parts.reduced, processor.resampling), patches.parts->whole);
+  return at::cat(out);
 }
 
 }  // namespace
@@ -72,13 +107,10 @@ at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Proces
   auto bytes = at::from_blob(const_cast<std::uint8_t*>(from.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
                    .permute({0, 3, 1, 2})
                    .contiguous();
+  if (processor.patches && processor.patches->parts) return in_parts(bytes, processor);
   if (processor.resize && !made) bytes = resized(bytes, processor.resized(size), processor.resampling);
   if (processor.crop) bytes = cropped(bytes, *processor.crop);
-  const auto values = bytes.to(at::kFloat);
-  const double factor = 1 / processor.rescale;
-  const auto out = processor.normalize
-                       ? (values - channels(processor.mean) * factor) / (channels(processor.deviation) * factor)
-                       : values * processor.rescale;
+  const auto out = normalized(bytes, processor);
   return processor.patches ? in_patches(out, *processor.patches) : out.squeeze(0);
 }
 

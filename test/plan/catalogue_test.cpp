@@ -165,8 +165,8 @@ TEST_CASE("catalogue models without an exact published total have about the publ
            About{"moonshotai/Kimi-VL-A3B-Instruct", 16, false},
            About{"moonshotai/Kimi-K2.5", 1000, false},
            About{"Qwen/Qwen3-Omni-30B-A3B-Instruct", 31, false},  // the thinker, without its audio encoder
-           About{"stepfun-ai/Step-3.7-Flash", 198, false},        // without its tower, as the next
-           About{"thinkingmachines/Inkling", 975, false},
+           About{"stepfun-ai/Step-3.7-Flash", 198, true},
+           About{"thinkingmachines/Inkling", 975, false},                           // without its tower, as the next
            About{"nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16", 31, false},  // without its encoders
        }) {
     CAPTURE(name);
@@ -342,8 +342,8 @@ TEST_CASE("layers of multi-token prediction are set like other keys of the decod
 }
 
 TEST_CASE("adapters on modules with unknown names are planned with a warning", "[plan]") {
-  const auto result = planned(
-      "model: {pretrained_model_name_or_path: meta-models/Muse-Glimmer-30B}\npeft: {target_modules: ['*wq_a']}\n");
+  const auto result =
+      planned("model: {pretrained_model_name_or_path: MiniMaxAI/MiniMax-M3}\npeft: {target_modules: ['*wq_a']}\n");
   REQUIRE(result.plan);
   CHECK(result.plan->adapters->elements == 0);
   CHECK(std::any_of(result.plan->warnings.begin(), result.plan->warnings.end(),

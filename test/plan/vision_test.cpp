@@ -14,6 +14,7 @@
 #include "estimate/estimated_plan.h"
 #include "estimate/search.h"
 #include "golden_folder.h"
+#include "plan/catalogue.h"
 #include "plan/model_names.h"
 #include "plan/saved_config.h"
 #include "planned.h"
@@ -194,7 +195,7 @@ TEST_CASE("Gemma 4's towers have the parameters of transformers' modules", "[pla
 TEST_CASE("Qwen's, Gemma's and Mistral's towers are read as published folders and transformers spell them",
           "[plan][vision]") {
   for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3",
-                                   "gemma4", "gemma4_moe", "mistral3", "muse_glimmer"}) {
+                                   "gemma4", "gemma4_moe", "mistral3", "muse_glimmer", "step3p7"}) {
     INFO(family);
     const auto file = golden_folder() + "/vlm/" + family + "/config";
     const auto read = [&](const std::string& name) {

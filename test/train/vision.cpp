@@ -72,13 +72,71 @@ void check_pixels(comm::World&) {
   RANK_EQUAL(checked, std::size_t{398});
 }
 
+/// Step 3.7 cuts pictures: sizes of many shapes, pixels, and the tokens that stand for them.
+void check_parts(comm::World&) {
+  const auto golden = read_json("step3p7/pictures.json");
+  std::vector<pictures::PictureTokens> tokens;
+  for (const auto& config : golden["configs"]) {
+    std::string why;
+    tokens.push_back({.processor = pictures::parse_processor(config.dump(), why)});
+    if (!tokens.back().processor) test::rank_check_failed(__FILE__, __LINE__, why);
+  }
+  for (const auto& row : golden["cuts"]) {
+    const auto wanted = row.get<std::vector<int>>();
+    const auto& own = tokens[static_cast<std::size_t>(wanted[0])];
+    const auto parts = own.processor->patches->cut({wanted[1], wanted[2]});
+    RANK_EQUAL((std::vector<int>{wanted[0], wanted[1], wanted[2], parts.reduced.width, parts.reduced.height,
+                                 parts.cut.width, parts.cut.height, parts.side, parts.columns, parts.rows}),
+               wanted);
+    const int part = wanted[0] == 0 ? 81 : 9, whole = wanted[0] == 0 ? 169 : 16, count = parts.columns * parts.rows;
+    RANK_EQUAL(own.placeholders({wanted[1], wanted[2]}), count * part + whole);
+    RANK_EQUAL(own.count({wanted[1], wanted[2]}), count * (part + 2) + whole + 2 + std::max(parts.rows - 1, 0));
+    const bool nothing = parts.reduced.width == 0 || parts.reduced.height == 0;
+    RANK_EQUAL(own.processor->refusal({wanted[1], wanted[2]}).empty(), !nothing);
+  }
+  for (const auto& wanted : golden["pixels"]) {
+    const auto& processor = *tokens[wanted["config"].get<std::size_t>()].processor;
+    const auto& settings = *processor.patches;
+    auto picture = *pictures::read_picture(vision_folder() + "/" + wanted["file"].get<std::string>());
+    const int scale = wanted["scale"];
+    const auto small = at::from_blob(picture.rgb.data(), {picture.size.height, picture.size.width, 3}, at::kByte);
+    const auto large = small.repeat_interleave(scale, 0).repeat_interleave(scale, 1).contiguous();
+    picture.rgb.assign(large.const_data_ptr<std::uint8_t>(), large.const_data_ptr<std::uint8_t>() + large.numel());
+    picture.size = {picture.size.width * scale, picture.size.height * scale};
+    const auto patches = train::pixel_values(picture, processor);
+    std::string bytes;
+    std::int64_t first = 0;
+    const auto add = [&](int count, int pixels) {
+      const std::int64_t side = pixels / settings.patch;
+      const auto squares = patches.narrow(0, first, count * side * side)
+                               .view({count, side, side, 3, settings.patch, settings.patch})
+                               .permute({0, 3, 1, 4, 2, 5})
+                               .contiguous();
+      bytes.append(static_cast<const char*>(squares.const_data_ptr()),
+                   static_cast<std::size_t>(squares.numel()) * sizeof(float));
+      first += count * side * side;
+    };
+    add(settings.cut(picture.size).count(), settings.parts->part);
+    add(1, settings.parts->whole);
+    RANK_EQUAL(first, patches.size(0));
+    RANK_EQUAL(test::sha256(bytes), wanted["sha256"].get<std::string>());
+  }
+}
+
 /// The norm of a recorded gradient. Stacked experts are matrices of their own here.
 double norm_of(const std::map<std::string, at::Tensor>& gradients, const std::string& name) {
   if (const auto own = gradients.find(own_name(name)); own != gradients.end()) return own->second.norm().item<double>();
+  double sum = 0;
+  if (const auto stack = name.find(".moe."); stack != std::string::npos) {  // Step 3.7's, each matrix by itself
+    const auto layer = own_name(name.substr(0, stack + 5));
+    for (const auto& [own, gradient] : gradients)
+      if (own.starts_with(layer + "experts.") && own.ends_with(name.substr(stack + 4)))
+        sum += std::pow(gradient.norm().item<double>(), 2);
+    return std::sqrt(sum);
+  }
   const auto stacked = name.find(".experts.");
   if (stacked == std::string::npos) test::rank_check_failed(__FILE__, __LINE__, name + " has no gradient");
   const bool down = name.ends_with("down_proj");
-  double sum = 0;
   for (const auto& [own, gradient] : gradients)
     if (own.starts_with(name.substr(0, stacked) + ".experts.") && own.ends_with("down_proj.weight") == down)
       sum += std::pow(gradient.norm().item<double>(), 2);
@@ -304,6 +362,23 @@ void check_joined(comm::World& world) {
   world.control().barrier()->wait();
 }
 
+/// Step 3.7 is saved under the published names, which transformers reads, and read again.
+void check_published(comm::World& world) {
+  const test::SharedFolder folder(world);
+  const Run run{.mesh = "strategy: fsdp2", .family = "step3p7"};
+  test::train_to(world, recipe_of(run, world.size(), folder / "run", true), 2);
+  const auto saved = checkpoint::newest_checkpoint(folder / "run") / "model";
+  RANK_CHECK(names_in(saved) == names_in(vision_folder() + "/step3p7"));
+  Session trained(world, run);
+  for (int step = 0; step < 2; ++step) trained.step(step);
+  Session again(world, {.mesh = run.mesh, .family = run.family, .model = saved.native()});
+  const auto values = train::gather_values(again.runtime());
+  for (const auto& [name, value] : train::gather_values(trained.runtime()))
+    if (!at::equal(value, values.at(name)))
+      test::rank_check_failed(__FILE__, __LINE__, fmt::format("{} is read as another value", name));
+  world.control().barrier()->wait();
+}
+
 /// Everything but the adapters of the decoder is frozen.
 void check_adapters(comm::World& world) {
   check_run(world, adapted({}));
@@ -323,7 +398,7 @@ void check_distillation(comm::World& world) {
 
 /// Experts divided over the ranks, whose pictures differ.
 void check_experts(comm::World& world) {
-  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe"})
+  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe", "step3p7"})
     check_run(world, {.mesh = "strategy: fsdp2, ep_size: 2", .family = family});
 }
 
@@ -361,7 +436,8 @@ void check_cached(comm::World& world) {
       for (auto* stage : once.runtime().stages())
         for (const auto& weight : stage->model().weights().all())
           RANK_CHECK(!weight->info.fqn.starts_with("model.vision_tower") &&
-                     !weight->info.fqn.starts_with("model.visual"));
+                     !weight->info.fqn.starts_with("model.visual") &&
+                     !weight->info.fqn.starts_with("model.vision_model"));
       for (const auto& rows : recorded["batches"]) {
         const auto pad = recorded.value("pad_id", 397);
         const auto batches = plain.batches_of(rows, pad, run.rows);
@@ -622,6 +698,7 @@ const std::vector<test::RankCase> kCases = {
     {"outputs of a validation set", check_cached_validation},
     {"rows from a file of conversations", check_rows, 1, 1},
     {"joined experts are saved as transformers reads them", check_joined},
+    {"Step 3.7 is saved under published names", check_published},
     {"adapters of the decoder", check_adapters, 1, 1},
     {"packs", check_packs, 1, 1},
     {"text behind pictures, with and without cached keys", check_answers, 1, 1},
@@ -636,11 +713,13 @@ const std::vector<test::RankCase> kCases = {
      },
      1, 1},
     {"their frozen towers are NeMo AutoModel's", check_frozen_names, 1, 1},
-    {"ten steps of Gemma 3 and 4, Mistral 3, Muse-Glimmer, Qwen2.5-VL, Qwen3-VL and Qwen3.5, all trained or the tower "
+    {"ten steps of Gemma 3 and 4, Mistral 3, Muse-Glimmer, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and Step 3.7, all trained or "
+     "the tower "
      "frozen",
      [](comm::World& w) { check_families(w, "ddp"); }},
     {"the same under FSDP2", [](comm::World& w) { check_families(w, "fsdp2"); }},
     {"pixel values equal those of transformers bit for bit", check_pixels, 1, 1},
+    {"pictures that are cut into parts", check_parts, 1, 1},
     {"gradients of every weight of tower, projector and decoder", [](comm::World& w) { check_gradients(w, "llava"); },
      1, 1},
     {"ten steps with everything trained", [](comm::World& w) { check_run(w, {}); }},

@@ -41,19 +41,19 @@ void check_both(comm::World& world, const Run& run) {
   check_run(world, frozen(run));
 }
 
-/// Those whose decoder is divided; Gemma 4's is not by tensor parallelism, nor by pipelines where layers have inputs of
-/// their own.
+/// Those whose decoder is divided; Gemma 4's and Step 3.7's are not by tensor parallelism, nor by pipelines where
+/// layers have inputs of their own.
 std::vector<std::string> all_families(bool tensor = false) {
   std::vector<std::string> out = {"llava"};
   for (const std::string family : test::kFamilies)
-    if (family != "gemma4" && (family != "gemma4_moe" || !tensor)) out.push_back(family);
+    if (family != "gemma4" && ((family != "gemma4_moe" && family != "step3p7") || !tensor)) out.push_back(family);
   return out;
 }
 
 /// Layers of two stages, the first of which has one, so that DeepStack's rows go on.
 std::string split_of(const std::string& family) {
   if (family == "gemma4_moe") return "[1, 1]";
-  return family == "gemma3" || family == "qwen3_vl" || family == "qwen3_5" ? "[1, 3]" : "[1, 2]";
+  return family == "gemma3" || family == "qwen3_vl" || family == "qwen3_5" || family == "step3p7" ? "[1, 3]" : "[1, 2]";
 }
 
 std::string pipeline(const std::string& schedule, const std::string& rest = "") {
@@ -120,7 +120,7 @@ void check_adapters(comm::World& world) {
 }
 
 void check_experts(comm::World& world) {
-  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe"})
+  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe", "step3p7"})
     check_both(world, {.mesh = "strategy: fsdp2, ep_size: 2, " + pipeline("1F1B"), .family = family, .data_ranks = 2});
 }
 
@@ -163,7 +163,7 @@ void check_cached(comm::World& world) {
     check_once(world, {.mesh = "strategy: ddp, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
                        .family = family,
                        .data_ranks = 1});
-    if (family != "gemma4_moe")
+    if (family != "gemma4_moe" && family != "step3p7")
       check_once(world,
                  {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 1});
   }

@@ -52,8 +52,9 @@ Run frozen_whole(Run run);
 Run cached(Run run);
 /// With adapters of the decoder, all else frozen.
 Run adapted(Run run);
-inline constexpr std::array kFamilies = {"gemma3",     "gemma4",   "gemma4_moe",   "mistral3", "muse_glimmer",
-                                         "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",  "qwen3_5_moe"};
+inline constexpr std::array kFamilies = {"gemma3",       "gemma4",      "gemma4_moe", "mistral3",
+                                         "muse_glimmer", "qwen2_5_vl",  "qwen3_vl",   "qwen3_vl_moe",
+                                         "qwen3_5",      "qwen3_5_moe", "step3p7"};
 
 std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves);
 /// The name in memory, transformers' and ours, of a weight as transformers writes it.

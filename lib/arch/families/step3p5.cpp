@@ -97,7 +97,9 @@ void read_window(ConfigReader& config, ModelSpec& spec) {
   spec.sliding_window = config.integer({"sliding_window"}, 0, 1, kMostPositions);
   if (std::ranges::count(spec.attention, LayerAttention::kSliding) == 0) return;
   if (!config.has("sliding_window"))
-    config.refuse("missing-key", "sliding_window").says("'sliding_window' is missing").hint("some layers have a window");
+    config.refuse("missing-key", "sliding_window")
+        .says("'sliding_window' is missing")
+        .hint("some layers have a window");
   if (auto each = config.child("per_layer_config"))
     for (int layer = 0; layer < spec.layers; ++layer) {
       auto own = each->child(std::to_string(layer));
@@ -135,8 +137,8 @@ std::vector<int> read_moe_layers(ConfigReader& config) {
 }
 
 void read_moe(ConfigReader& config, ModelSpec& spec) {
-  auto& moe = read_experts(config, spec, {"n_routed_experts", "moe_num_experts"}, 0.0,
-                           {"num_experts_per_tok", "moe_top_k"});
+  auto& moe =
+      read_experts(config, spec, {"n_routed_experts", "moe_num_experts"}, 0.0, {"num_experts_per_tok", "moe_top_k"});
   moe.score = RouterScore::kSigmoid;
   moe.correction_bias = true;
   moe.float_router = config.boolean({"need_fp32_gate"}, false);
@@ -150,8 +152,7 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
   const auto kinds = names_of_layers(config, spec, "mlp_layer_types", {"dense", "sparse"});
   const auto numbers = read_moe_layers(config);
   for (int layer = 0; layer < spec.layers; ++layer) {
-    const bool listed =
-        config.has("moe_layers_enum") ? std::ranges::find(numbers, layer) != numbers.end() : layer >= 3;
+    const bool listed = config.has("moe_layers_enum") ? std::ranges::find(numbers, layer) != numbers.end() : layer >= 3;
     const auto at = static_cast<std::size_t>(layer);
     spec.moe_layers[at] = kinds.empty() ? listed : kinds[at] == "sparse";
   }
@@ -182,8 +183,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_moe(config, spec);
   // Folders hold these layers, too, where a config that leaves them out still has their kinds.
   const int listed = static_cast<int>(config.texts("layer_types").size()) - spec.layers;
-  spec.mtp_layers =
-      std::max(listed, config.integer({"num_nextn_predict_layers", "num_mtp_layers"}, 0, 0, kMostLayers));
+  spec.mtp_layers = std::max(listed, config.integer({"num_nextn_predict_layers", "num_mtp_layers"}, 0, 0, kMostLayers));
 }
 
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
@@ -191,17 +191,18 @@ void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
   lay_out_gated_attention(spec, number, layer);
   layer.norm(Part::kFeedNorm, "post_attention_layernorm", spec.hidden);
   if (spec.is_moe(number))
-    lay_out_experts(spec, layer,
-                    {.router = "moe.gate", .router_bias = "moe.router_bias", .experts = "moe.experts",
-                     .shared = "share_expert"});
+    lay_out_experts(
+        spec, layer,
+        {.router = "moe.gate", .router_bias = "moe.router_bias", .experts = "moe.experts", .shared = "share_expert"});
   else
     lay_out_mlp(spec, layer);
 }
 
 }  // namespace step3p5
 
-extern const Family kStep35 = {"step3p5", "Step3p5ForCausalLM",
-                               "Step 3.5, 3.7: other query heads in layers with a window, gated heads, a sigmoid router",
-                               step3p5::read, step3p5::lay_out_layer};
+extern const Family kStep35 = {
+    "step3p5", "Step3p5ForCausalLM",
+    "Step 3.5, 3.7: other query heads in layers with a window, gated heads, a sigmoid router", step3p5::read,
+    step3p5::lay_out_layer};
 
 }  // namespace automodel::arch

@@ -78,17 +78,21 @@ void add_stacked(const arch::Parameter& parameter, const Shape& shape, std::int6
 }
 
 /// Names of a model with a vision tower as published, and as transformers 5 writes them.
-void add_nested(const arch::Parameter& parameter, const Shape& shape, std::vector<Candidate>& out) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kPrefixes = {
+void add_nested(std::vector<Candidate>& out) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPrefixes = {
       {{"model.language_model.", "language_model.model."},
        {"model.language_model.", "model."},
        {"model.visual.", "visual."},
        {"lm_head.", "language_model.lm_head."},
        {"model.vision_tower.", "vision_tower."},
        {"model.vision_tower.", "vision_tower.vision_model."},
-       {"model.multi_modal_projector.", "multi_modal_projector."}}};
-  for (const auto& [own, other] : kPrefixes)
-    if (parameter.fqn.starts_with(own)) out.push_back({replaced(parameter.fqn, own, other), shape});
+       {"model.multi_modal_projector.", "multi_modal_projector."},
+       {"model.multi_modal_projector.", "vit_large_projector."},
+       {"model.vision_model.", "vision_model."}}};
+  for (std::size_t i = 0, n = out.size(); i < n; ++i)
+    for (const auto& [own, other] : kPrefixes)
+      if (out[i].name.starts_with(own))
+        out.push_back({replaced(out[i].name, own, other), out[i].shape, out[i].first, out[i].stride});
 }
 
 std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::ModelSpec& spec,
@@ -101,7 +105,7 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
-  if (spec.vision) add_nested(parameter, shape, out);
+  if (spec.vision) add_nested(out);
   if (spec.hyper) {  // DeepSeek V4 as published; its other names follow from leaving out "model."
     if (parameter.role == arch::Role::kEmbedding) out.push_back({"embed.weight", shape});
     if (auto name = replaced(parameter.fqn, "model.hc_head.hc_", "hc_head_"); !name.empty())
@@ -235,8 +239,14 @@ WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec
   std::vector<Candidate> joined;
   if (spec.nested_in == "qwen3_vl_moe") add_fused(parameter, shape, spec.moe->experts, false, joined);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, joined);
-  if (!joined.empty()) return {joined.front().name, joined.front().shape, joined.front().first};
-  return {parameter.fqn, shape, 0};
+  WrittenWeight out{parameter.fqn, shape, 0};
+  if (!joined.empty()) out = {joined.front().name, joined.front().shape, joined.front().first};
+  if (spec.nested_in == "step3p7")  // as published: transformers takes its tower apart under those names only
+    for (const auto& [own, other] :
+         {std::pair("model.language_model.", "model."), std::pair("model.vision_model.", "vision_model."),
+          std::pair("model.multi_modal_projector.", "vit_large_projector.")})
+      if (out.name.starts_with(own)) out.name = replaced(out.name, own, other);
+  return out;
 }
 
 bool head_differs(const TensorFolder& folder, const arch::Layout& layout) {
