@@ -1,5 +1,8 @@
 #include "arch/part.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 
 namespace automodel::arch {
@@ -114,8 +117,10 @@ Role role_of(Part part) {
 }
 
 bool is_of_index(Part part) {
-  return part == Part::kIndexQuery || part == Part::kIndexKey || part == Part::kIndexWeights ||
-         part == Part::kIndexEntryValue || part == Part::kIndexEntryLogits;
+  constexpr std::array kParts = {Part::kIndexQuery,     Part::kIndexKey,        Part::kIndexKeyNorm,
+                                 Part::kIndexWeights,   Part::kIndexEntryValue, Part::kIndexEntryLogits,
+                                 Part::kIndexEntryBias, Part::kIndexEntryNorm};
+  return std::find(kParts.begin(), kParts.end(), part) != kParts.end();
 }
 
 }  // namespace automodel::arch

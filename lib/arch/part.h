@@ -141,7 +141,7 @@ enum class Part : std::uint8_t {
 inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kLayerScale) + 1;
 
 Role role_of(Part part);
-/// Whether it is a projection of an index, which chooses what attention sees and gets no gradient.
+/// Whether it belongs to an index, which chooses what attention sees. No gradient passes through the choice.
 bool is_of_index(Part part);
 
 }  // namespace automodel::arch

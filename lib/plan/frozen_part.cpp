@@ -74,6 +74,13 @@ bool& product_of(TrainedProducts& products, const arch::Parameter& weight) {
                                                                                                          : products.up;
 }
 
+bool has_index(const arch::Layout& layout) {
+  return std::any_of(layout.kinds.begin(), layout.kinds.end(), [](const arch::LayerLayout& kind) {
+    return std::any_of(kind.parameters.begin(), kind.parameters.end(),
+                       [](const auto& parameter) { return arch::is_of_index(parameter.part); });
+  });
+}
+
 void count_products(FrozenPart& out, int layers) {
   out.layers.assign(static_cast<std::size_t>(layers), {false, false, false, false});
   std::vector<double> all(static_cast<std::size_t>(layers), 0.0), trained = all;
@@ -92,27 +99,40 @@ void count_products(FrozenPart& out, int layers) {
 
 }  // namespace
 
+void FrozenPart::freeze(std::size_t place) {
+  auto& parameter = all[place];
+  parameter.frozen = true;
+  names.insert(parameter.fqn);
+  places.push_back(place);
+  embedding = embedding || parameter.role == arch::Role::kEmbedding;
+  head = head || (parameter.role == arch::Role::kHead && parameter.shape.rank() == 2);
+  if (parameter.tied_to.empty()) elements += parameter.shape.elements();
+}
+
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report) {
   const std::string key = "freeze_config";
-  if (!recipe.recipe.freeze_config()) return std::nullopt;
-  const auto& section = *recipe.recipe.freeze_config();
-  const bool named = !section.freeze_modules->empty() || !section.unfreeze_modules->empty();
-  const bool tower = model.spec.vision && section.freeze_vision_tower().value_or(!named);
-  const bool decoder = model.spec.vision && section.freeze_language_model().value_or(false);
-  if (!named && ((!tower && !decoder) || recipe.recipe.peft())) return std::nullopt;
+  const auto& section = recipe.recipe.freeze_config();
+  const bool named = section && (!section->freeze_modules->empty() || !section->unfreeze_modules->empty());
+  const bool tower = section && model.spec.vision && section->freeze_vision_tower().value_or(!named);
+  const bool decoder = section && model.spec.vision && section->freeze_language_model().value_or(false);
   if (recipe.recipe.peft()) {
-    report.refuse("unsupported-option", key)
-        .says("with adapters, no module of the model itself is trained")
-        .hint("peft.target_modules and peft.exclude_modules say where adapters are trained");
+    if (named)
+      report.refuse("unsupported-option", key)
+          .says("with adapters, no module of the model itself is trained")
+          .hint("peft.target_modules and peft.exclude_modules say where adapters are trained");
     return std::nullopt;
   }
-  Selectors freeze(key + ".freeze_modules", section.freeze_modules()),
-      spare(key + ".unfreeze_modules", section.unfreeze_modules());
+  const bool asked = named || tower || decoder;
+  if (!asked && !has_index(model.layout)) return std::nullopt;
+  const std::vector<ModuleSelector> none;
+  Selectors freeze(key + ".freeze_modules", section ? section->freeze_modules() : none),
+      spare(key + ".unfreeze_modules", section ? section->unfreeze_modules() : none);
   FrozenPart out;
   out.all = arch::parameters(model.layout);
   std::map<std::string, std::pair<bool, bool>> stored;  // by storage: (frozen, unfrozen again)
   std::set<std::string> modules;
   for (const auto& parameter : out.all) {
+    if (!asked) break;
     auto& [frozen, spared] = stored[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];
     const auto module = std::string(parameter.module());
     frozen = freeze.match(module) || (tower && has_word(module, {"vision", "visual", "image_encoder"})) ||
@@ -124,15 +144,13 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   freeze.refuse_unused(names, report);
   spare.refuse_unused(names, report);
   bool any_trained = false;
-  for (auto& parameter : out.all) {
-    const auto& [frozen, spared] = stored.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to);
-    parameter.frozen = frozen && !spared;
+  for (std::size_t place = 0; place < out.all.size(); ++place) {
+    const auto& parameter = out.all[place];
+    const auto [frozen, spared] =
+        asked ? stored.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to) : std::pair(false, false);
+    // PyTorch's optimizers skip a weight without a gradient; with one of zero, its decay would wear an index away.
+    if ((frozen && !spared) || (parameter.trainable && arch::is_of_index(parameter.part))) out.freeze(place);
     any_trained = any_trained || parameter.trained();
-    if (!parameter.frozen) continue;
-    out.names.insert(parameter.fqn);
-    out.embedding = out.embedding || parameter.role == arch::Role::kEmbedding;
-    out.head = out.head || (parameter.role == arch::Role::kHead && parameter.shape.rank() == 2);
-    if (parameter.tied_to.empty()) out.elements += parameter.shape.elements();
   }
   if (!any_trained)
     report.refuse("freeze-target", key + ".freeze_modules")
@@ -147,8 +165,9 @@ FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part) 
   FrozenElements out;
   out.layers.assign(static_cast<std::size_t>(plan.model->layout.layer_count()), 0.0);
   const double expert_ranks = plan.mesh.sizes().ep * plan.expert_tensor;
-  for (const auto& info : plan.frozen->all) {
-    if (!info.frozen || !part.has(info)) continue;
+  for (const auto place : plan.frozen->places) {
+    const auto& info = plan.frozen->all[place];
+    if (!part.has(info)) continue;
     const double here =
         static_cast<double>(info.shape.elements()) / (info.is_expert() ? expert_ranks : tensor_ranks(plan, info));
     (info.is_expert() ? out.expert : out.dense) += here;

@@ -1,4 +1,5 @@
-// Which parameters are frozen (the recipe's freeze_config section), and the resulting savings.
+// Which parameters are frozen (the recipe's freeze_config section, and what no gradient reaches: the weights of token
+// indices), and the resulting savings.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,18 @@ struct TrainingPlan;
 struct FrozenPart {
   std::set<std::string> names = {};          ///< of the frozen parameters
   std::vector<arch::Parameter> all = {};     ///< all parameters of the model, with frozen ones marked
+  std::vector<std::size_t> places = {};      ///< of the frozen ones in `all`
   std::int64_t elements = 0;                 ///< frozen elements
   std::vector<TrainedProducts> layers = {};  ///< by layer
   bool embedding = false, head = false;      ///< whether that weight is frozen
   /// By layer: fraction of the matmul weights' elements that is trained.
   std::vector<double> trained_products = {};
+  /// Freezes the parameter at a place in `all`.
+  void freeze(std::size_t place);
 };
 
-/// Empty without the section or if it freezes nothing. Problems: freeze-target (a selector matches nothing, or
-/// everything would be frozen), unsupported-option (combined with adapters).
+/// Empty if nothing is frozen, and with adapters, beside which all of the model is. Problems: freeze-target (a selector
+/// matches nothing, or everything would be frozen), unsupported-option (combined with adapters).
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report);
 
 /// Frozen elements of a stage on one rank of its tp and ep groups.

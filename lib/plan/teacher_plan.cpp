@@ -64,11 +64,7 @@ void freeze(TrainingPlan& plan) {
                  .embedding = true,
                  .head = true,
                  .trained_products = std::vector<double>(layers, 0.0)};
-  for (auto& parameter : out.all) {
-    parameter.frozen = true;
-    out.names.insert(parameter.fqn);
-    if (parameter.tied_to.empty()) out.elements += parameter.shape.elements();
-  }
+  for (std::size_t place = 0; place < out.all.size(); ++place) out.freeze(place);
   plan.frozen = std::move(out);
 }
 

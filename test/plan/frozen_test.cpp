@@ -80,6 +80,31 @@ TEST_CASE("frozen parameters have no moments and no gradients in the memory plan
   CHECK(steady(pair).optimizer - steady(half).optimizer == 2 * 4 * ((kLayer - 128) / 2 + 128));
 }
 
+// PyTorch's optimizers leave a weight without a gradient as it is; decay would change one whose gradient is zero.
+TEST_CASE("the weights of a token index are frozen, because no gradient reaches them", "[plan][freeze]") {
+  const auto recipe = [](const std::string& more) {
+    return "device: cpu\nmodel: {torch_dtype: float32, config: {model_type: glm_moe_dsa, hidden_size: 64, "
+           "intermediate_size: 96, moe_intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 8, "
+           "num_key_value_heads: 8, vocab_size: 99, max_position_embeddings: 128, n_routed_experts: 4, "
+           "num_experts_per_tok: 2, q_lora_rank: 16, kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 8, "
+           "v_head_dim: 8, index_head_dim: 16, index_n_heads: 2, indexer_types: [full, shared], index_topk: 8}}\n"
+           "distributed: {strategy: ddp}\ndataset: {_target_: mock, seq_length: 32}\n"
+           "step_scheduler: {global_batch_size: 4, local_batch_size: 2}\n" +
+           more;
+  };
+  const auto plan = test::planned(recipe(""));
+  REQUIRE(plan.frozen);
+  std::set<std::string> wanted;
+  for (const auto* name : {"wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_proj.weight"})
+    wanted.insert(std::string("model.layers.0.self_attn.indexer.") + name);
+  CHECK(plan.frozen->names == wanted);
+  wanted.insert("lm_head.weight");
+  CHECK(test::planned(recipe("freeze_config: {freeze_modules: [{path: lm_head}], unfreeze_modules: [{glob: "
+                             "'*.indexer'}]}\n"))
+            .frozen->names == wanted);
+  CHECK_FALSE(test::planned(recipe("peft: {dim: 4}\n")).frozen);
+}
+
 TEST_CASE("freeze selectors without a match and sections that freeze everything are refused", "[plan][freeze]") {
   CHECK(refusal("freeze_modules: [{path: embed_tokens}]") ==
         "freeze-target freeze_config.freeze_modules: no module of this model matches 'embed_tokens'\n");
