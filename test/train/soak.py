@@ -48,6 +48,7 @@ optimizer: {_target_: adamw, lr: 0.003, eps: 0.1}
 step_scheduler: {local_batch_size: 4, num_epochs: null}
 checkpoint: {checkpoint_dir: run, max_recent_checkpoints: 2}
 dist_env: {timeout_minutes: 0.1}
+fault_tolerance: {start_minutes: 1}
 """
 
 # The number of ranks and the mesh as command-line words.
