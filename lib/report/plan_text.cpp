@@ -159,8 +159,10 @@ std::string frozen_text(const plan::TrainingPlan& plan) {
   double all = 0;
   for (const auto& parameter : plan.frozen->all)
     if (parameter.tied_to.empty()) all += static_cast<double>(parameter.shape.elements());
-  return fmt::format("frozen    {} of {} parameters\n", format_count(static_cast<double>(plan.frozen->elements)),
-                     format_count(all));
+  const bool index = std::ranges::any_of(plan.frozen->places,
+                                         [&](auto place) { return arch::is_of_index(plan.frozen->all[place].part); });
+  return fmt::format("frozen    {} of {} parameters{}\n", format_count(static_cast<double>(plan.frozen->elements)),
+                     format_count(all), index ? ", the token index among them: no gradient reaches it" : "");
 }
 
 /// Whether a frozen tower runs once or in every step, and what the other way would cost.

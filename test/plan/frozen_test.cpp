@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "planned.h"
+#include "report/plan_text.h"
 
 namespace automodel::plan {
 namespace {
@@ -98,6 +99,8 @@ TEST_CASE("the weights of a token index are frozen, because no gradient reaches 
   for (const auto* name : {"wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_proj.weight"})
     wanted.insert(std::string("model.layers.0.self_attn.indexer.") + name);
   CHECK(plan.frozen->names == wanted);
+  CHECK(report::to_text(plan).find("the token index among them: no gradient reaches it\n") != std::string::npos);
+  CHECK(report::to_text(test::planned(text("freeze_modules: [{path: lm_head}]"))).find("index") == std::string::npos);
   wanted.insert("lm_head.weight");
   CHECK(test::planned(recipe("freeze_config: {freeze_modules: [{path: lm_head}], unfreeze_modules: [{glob: "
                              "'*.indexer'}]}\n"))
