@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -21,8 +20,25 @@ namespace {
 
 using pictures::Size;
 
+/// [1, 3, height, width], a copy.
+at::Tensor channels_first(const pictures::Picture& picture) {
+  const auto [width, height] = picture.size;
+  return at::from_blob(const_cast<std::uint8_t*>(picture.rgb.data()), {1, height, width, 3}, at::kByte)
+      .permute({0, 3, 1, 2})
+      .contiguous();
+}
+
+/// bytes [1, 3, height, width].
 at::Tensor resized(const at::Tensor& bytes, Size to, pictures::Resampling resampling) {
   if (bytes.size(2) == to.height && bytes.size(3) == to.width) return bytes;
+  if (resampling == pictures::Resampling::kLanczos) {
+    const auto rows = bytes.permute({0, 2, 3, 1}).contiguous();
+    const auto* data = rows.const_data_ptr<std::uint8_t>();
+    pictures::Picture picture;
+    picture.size = {static_cast<int>(bytes.size(3)), static_cast<int>(bytes.size(2))};
+    picture.rgb.assign(data, data + rows.numel());
+    return channels_first(pictures::lanczos(picture, to));
+  }
   const std::array<std::int64_t, 2> size = {to.height, to.width};
   return resampling == pictures::Resampling::kBicubic ? at::_upsample_bicubic2d_aa(bytes, size, false)
                                                       : at::_upsample_bilinear2d_aa(bytes, size, false);
@@ -99,16 +115,9 @@ at::Tensor in_parts(at::Tensor bytes, const pictures::Processor& processor) {
 
 at::Tensor pixel_values(const pictures::Picture& picture, const pictures::Processor& processor) {
   const ops::NoGraph guard;
-  std::optional<pictures::Picture> made;
-  if (processor.resize && processor.resampling == pictures::Resampling::kLanczos)
-    made = pictures::lanczos(picture, processor.resized(picture.size));
-  const auto& from = made ? *made : picture;
-  const auto& size = from.size;
-  auto bytes = at::from_blob(const_cast<std::uint8_t*>(from.rgb.data()), {1, size.height, size.width, 3}, at::kByte)
-                   .permute({0, 3, 1, 2})
-                   .contiguous();
+  auto bytes = channels_first(picture);
   if (processor.patches && processor.patches->parts) return in_parts(bytes, processor);
-  if (processor.resize && !made) bytes = resized(bytes, processor.resized(size), processor.resampling);
+  if (processor.resize) bytes = resized(bytes, processor.resized(picture.size), processor.resampling);
   if (processor.crop) bytes = cropped(bytes, *processor.crop);
   const auto out = normalized(bytes, processor);
   return processor.patches ? in_patches(out, *processor.patches) : out.squeeze(0);

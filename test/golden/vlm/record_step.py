@@ -196,11 +196,11 @@ def gradients(batch):
 
 def sizes_and_pixels():
     """Of pictures of many shapes: how they are cut; and of files: SHA-256 of the parts' pixels and then the whole's."""
-    usual, small = Step3p7ImageProcessor(), Step3p7ImageProcessor(**SMALL)
+    settings = ({}, SMALL, SMALL | {"resample": 1})  # the last with Lanczos's kernel
+    usual, small, sharp = [Step3p7ImageProcessor(**each) for each in settings]
     cuts = []
     for processor, sides in ((usual, [1, 9, 31, 32, 100, 130, 405, 504, 600, 728, 729, 1009, 1110, 2500, 3024, 3025, 9000]),
                              (small, [1, 5, 16, 20, 24, 29, 32, 33, 44, 45, 53, 300])):
-        settings = {} if processor is usual else SMALL
         for width in sides:
             for height in sides:
                 planned = processor._plan_patches(width, height, processor.size["height"], processor.patch_size)
@@ -209,14 +209,14 @@ def sizes_and_pixels():
     pixels = []
     for name in ["llava/pictures/" + each for each in ("t00.png", "t01.png", "t03.png", "t04.png", "t06.png", "t09.png")]:
         picture = Image.open(HERE / name).convert("RGB")
-        for number, processor in enumerate((usual, small)):
+        for number, processor in enumerate((usual, small, sharp)):
             for scale in (1, 20) if number == 0 else (1,):  # enlarged, as pictures above 728 pixels are cut
                 given = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
                 made = processor(images=[given], return_tensors="pt")
                 parts = [made[key] for key in ("pixel_values_local", "pixel_values") if key in made]
                 data = b"".join(part.contiguous().numpy().tobytes() for part in parts)
                 pixels.append({"config": number, "file": name, "scale": scale, "sha256": hashlib.sha256(data).hexdigest()})
-    return {"configs": [{"image_processor_type": "Step3p7ImageProcessor"} | c for c in ({}, SMALL)], "cuts": cuts, "pixels": pixels}
+    return {"configs": [{"image_processor_type": "Step3p7ImageProcessor"} | c for c in settings], "cuts": cuts, "pixels": pixels}
 
 
 def main():
