@@ -1,6 +1,5 @@
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -90,13 +89,8 @@ class Gemma4Tower : public ProjectedTower {
 
   /// Half of a head turns by column, the other by row. Each half's pairs are (i, i + half of it); `turns` has them as
   /// pairs of the whole head, in whose order by_pairs() puts a head.
-  PatchRotation rotation(PatchPlaces places, const at::Tensor& like) const {
-    const int width = spec_.hidden / spec_.heads, quarter = width / 4;
-    std::vector<float> frequencies;
-    for (int i = 0; i < 2 * quarter; ++i)
-      frequencies.push_back(static_cast<float>(std::pow(spec_.theta, -4.0 * (i % quarter) / width)));
-    std::swap(places.rows, places.columns);
-    return rotation_of(places, frequencies, like);
+  PatchRotation rotation(const PatchPlaces& places, const at::Tensor& like) const {
+    return axial_rotation(places, spec_.hidden / spec_.heads, spec_.theta, true, like);
   }
   static at::Tensor by_pairs(const at::Tensor& heads) {
     return heads.unflatten(-1, {2, 2, heads.size(-1) / 4}).transpose(-3, -2).flatten(-3).contiguous();

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -52,13 +51,8 @@ class MuseTower : public ProjectedTower {
 
   /// The first quarter of a head's frequencies turns by column, the second by row. transformers counts both from 1,
   /// which no score shows.
-  PatchRotation rotation(PatchPlaces places, const at::Tensor& like) const {
-    const int width = spec_.hidden / spec_.heads, quarter = width / 4;
-    std::vector<float> frequencies;
-    for (int i = 0; i < 2 * quarter; ++i)
-      frequencies.push_back(static_cast<float>(std::pow(spec_.theta, -4.0 * (i % quarter) / width)));
-    std::swap(places.rows, places.columns);
-    return rotation_of(places, frequencies, like);
+  PatchRotation rotation(const PatchPlaces& places, const at::Tensor& like) const {
+    return axial_rotation(places, spec_.hidden / spec_.heads, spec_.theta, true, like);
   }
 
   /// [patches, width] of the pixels.

@@ -131,6 +131,18 @@ PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& f
   return {cos.to(device, type), sin.to(device, type), at::arange(patches, at::kLong).unsqueeze(0).to(device)};
 }
 
+PatchRotation axial_rotation(const PatchPlaces& places, int width, double theta, bool columns_first,
+                             const at::Tensor& like) {
+  const int half = width / 2, quarter = half / 2;
+  std::vector<float> frequencies;
+  for (int i = 0; i < half; ++i)
+    frequencies.push_back(static_cast<float>(std::pow(theta, -2.0 * (i % quarter) / half)));
+  if (!columns_first) return rotation_of(places, frequencies, like);
+  auto turned = places;
+  std::swap(turned.rows, turned.columns);
+  return rotation_of(turned, frequencies, like);
+}
+
 at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchRotation& rotation,
                          const std::vector<std::int64_t>& sizes) {
   const std::int64_t hidden = qkv.size(1) / 3, width = hidden / heads;

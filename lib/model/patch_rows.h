@@ -45,6 +45,10 @@ struct PatchRotation {
 /// The first half of `frequencies` rotates by row, the second by column; entry i turns the pair (i, i + its number) of
 /// a head. In the type and on the device of `like`, but at least in float32.
 PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& frequencies, const at::Tensor& like);
+/// The same where both halves of a head's pairs have the frequencies theta^(-4 i / width): the first half turns by
+/// row, the second by column, or with `columns_first` the other way round.
+PatchRotation axial_rotation(const PatchPlaces& places, int width, double theta, bool columns_first,
+                             const at::Tensor& like);
 
 /// Attention of rows to each other within consecutive parts of `sizes` patches; parts of one size that follow each
 /// other run together. `qkv`: queries, keys and values [patches, 3 * width], by heads. Returns [patches, width].

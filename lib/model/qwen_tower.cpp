@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -85,11 +84,7 @@ class QwenTower : public VisionTower {
   /// Each head's first quarter and third quarter rotate by row, the others by column.
   PatchRotation rotation(const PatchPlaces& places, const at::Tensor& like) const {
     constexpr double kTheta = 10000;
-    const int half = spec_.hidden / spec_.heads / 2, quarter = half / 2;
-    std::vector<float> frequencies;
-    for (int i = 0; i < half; ++i)
-      frequencies.push_back(static_cast<float>(std::pow(kTheta, -2.0 * (i % quarter) / half)));
-    return rotation_of(places, frequencies, like);
+    return axial_rotation(places, spec_.hidden / spec_.heads, kTheta, false, like);
   }
 
   at::Tensor merged(const at::Tensor& x, const Merger& merger) const {

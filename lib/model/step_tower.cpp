@@ -59,13 +59,8 @@ class StepTower : public ProjectedTower {
   }
 
   /// The first half of a head's pairs rotates by column, the second by row.
-  PatchRotation rotation(PatchPlaces places, const at::Tensor& like) const {
-    const int half = spec_.hidden / spec_.heads / 2, quarter = half / 2;
-    std::vector<float> frequencies;
-    for (int i = 0; i < half; ++i)
-      frequencies.push_back(static_cast<float>(std::pow(spec_.theta, -2.0 * (i % quarter) / half)));
-    std::swap(places.rows, places.columns);
-    return rotation_of(places, frequencies, like);
+  PatchRotation rotation(const PatchPlaces& places, const at::Tensor& like) const {
+    return axial_rotation(places, spec_.hidden / spec_.heads, spec_.theta, true, like);
   }
 
   /// Learned positions of the patches: of the largest square as they are, of others interpolated.
