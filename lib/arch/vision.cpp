@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -214,6 +216,17 @@ VisionSpec read_mistral3(ConfigReader& config, ConfigReader& section, const Mode
   return out;
 }
 
+/// Base of the rotation by two axes; `kinds`: rope_types that mean it.
+double read_axial_theta(ConfigReader& section, double usual, std::initializer_list<std::string_view> kinds) {
+  auto rope = section.child("rope_parameters");
+  if (!rope) return usual;
+  if (const auto kind = rope->text({"rope_type"}, "axial"); std::ranges::find(kinds, kind) == kinds.end())
+    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
+  const double theta = rope->number({"rope_theta"}, usual);
+  if (!(theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  return theta;
+}
+
 /// Source of names and defaults: Gemma4Config and Gemma4VisionConfig of transformers 5.23.
 VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
   if (const auto tower = section.text({"model_type"}, "gemma4_vision"); tower != "gemma4_vision")
@@ -241,12 +254,7 @@ VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelS
     throw Refused{fmt::format("its tower's activation is {}", act)};
   if (section.boolean({"attention_bias"}, false)) throw Refused{"its tower's attention has biases"};
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
-  constexpr double kUsualTheta = 100;
-  auto rope = section.child("rope_parameters");
-  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial" && kind != "default")
-    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
-  out.theta = rope ? rope->number({"rope_theta"}, kUsualTheta) : kUsualTheta;
-  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  out.theta = read_axial_theta(section, 100, {"axial", "default"});
   return out;
 }
 
@@ -276,11 +284,7 @@ VisionSpec read_step(ConfigReader& config, ConfigReader& section, const ModelSpe
   if (const auto act = section.text({"hidden_act"}, "quick_gelu"); act != "quick_gelu")
     throw Refused{fmt::format("its tower's activation is {}", act)};
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
-  auto rope = section.child("rope_parameters");
-  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial")
-    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
-  out.theta = rope ? rope->number({"rope_theta"}, 1e4) : 1e4;
-  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  out.theta = read_axial_theta(section, 1e4, {"axial"});
   return out;
 }
 
@@ -309,11 +313,7 @@ VisionSpec read_muse(ConfigReader& config, ConfigReader& section, const ModelSpe
     throw Refused{fmt::format("its tower's activation is {}", act)};
   if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
     throw Refused{fmt::format("its projector's activation is {}", act)};
-  auto rope = section.child("rope_parameters");
-  if (const auto kind = rope ? rope->text({"rope_type"}, "axial") : "axial"; kind != "axial")
-    throw Refused{fmt::format("its tower's rope_type is {}", kind)};
-  out.theta = rope ? rope->number({"rope_theta"}, 1e4) : 1e4;
-  if (!(out.theta > 1)) throw Refused{"its tower's rope_theta is not above 1"};
+  out.theta = read_axial_theta(section, 1e4, {"axial"});
   const auto types = section.texts("layer_types");
   if (!types.empty() && std::ssize(types) != out.layers) throw Refused{"its tower's layer_types are not one a layer"};
   constexpr int kPattern = 4;  // every fourth layer and the last

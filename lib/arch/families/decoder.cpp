@@ -248,14 +248,14 @@ void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNa
     layer.tensor(Part::kSinks, "self_attn.sinks", {.name = "self_attn.sinks", .shape = {spec.heads}});
 }
 
-void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer) {
+void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer, std::string_view gate) {
   const std::int64_t heads = spec.heads_of(number), query = heads * spec.head_dim,
                      key = std::int64_t{spec.kv_heads} * spec.head_dim;
   layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
   layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
   layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
   layer.head_norms("self_attn.q_norm", "self_attn.k_norm");
-  layer.linear(Part::kAttentionGate, "self_attn.g_proj", spec.hidden, is_per_channel(spec.output_gate) ? query : heads);
+  layer.linear(Part::kAttentionGate, gate, spec.hidden, is_per_channel(spec.output_gate) ? query : heads);
   layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden, spec.output_bias);
 }
 

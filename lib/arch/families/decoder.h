@@ -101,8 +101,9 @@ using LayOut = void (*)(const ModelSpec& spec, LayerBuilder& layer);
 
 /// self_attn.{q,k,v}_proj, head norms if the spec has them, the output projection.
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer, const LayerNames& names = {});
-/// The same of a layer with heads of its own (ModelSpec::heads_of), and self_attn.g_proj, the gate of its output.
-void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer);
+/// The same of a layer with heads of its own (ModelSpec::heads_of), and `gate`, the gate of its output.
+void lay_out_gated_attention(const ModelSpec& spec, int number, LayerBuilder& layer,
+                             std::string_view gate = "self_attn.g_proj");
 /// `module`.{gate,up,down}_proj, or `module`.{up,down}_proj without a gate.
 void lay_out_mlp(const ModelSpec& spec, LayerBuilder& layer, std::string_view module);
 /// The same below "mlp".

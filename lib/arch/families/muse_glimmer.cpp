@@ -63,13 +63,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 }
 
 void lay_out_attention(const ModelSpec& spec, LayerBuilder& layer) {
-  const std::int64_t query = std::int64_t{spec.heads} * spec.head_dim,
-                     key = std::int64_t{spec.kv_heads} * spec.head_dim;
-  layer.linear(Part::kQuery, "self_attn.q_proj", spec.hidden, query, spec.qkv_bias);
-  layer.linear(Part::kKey, "self_attn.k_proj", spec.hidden, key, spec.qkv_bias);
-  layer.linear(Part::kValue, "self_attn.v_proj", spec.hidden, key, spec.qkv_bias);
-  layer.linear(Part::kAttentionGate, "self_attn.gate_proj", spec.hidden, query);
-  layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden, spec.output_bias);
+  lay_out_gated_attention(spec, 0, layer, "self_attn.gate_proj");  // all layers have the same heads
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
