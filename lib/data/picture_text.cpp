@@ -88,17 +88,6 @@ bool PictureText::find_tokens(const std::string& key, Diagnostics& problems) {
     return false;
   }
   if (!tokens_.processor) return true;
-  if (tokens_.in_parts())  // Step3p7Processor has no settings for their names
-    for (const auto& [name, token] : {std::pair("<patch_start>", &part_begin_), std::pair("<patch_end>", &part_end_),
-                                      std::pair("<patch_newline>", &parts_row_end_),
-                                      std::pair("<im_start>", &whole_begin_), std::pair("<im_end>", &whole_end_)}) {
-      *token = single_token(name).value_or(-1);
-      if (*token >= 0) continue;
-      problems.add("bad-tokenizer", key)
-          .says("the tokenizer has no token '{}', which the processor puts around parts of a picture", name)
-          .hint("the tokenizer and the processor must be of one model");
-      return false;
-    }
   const auto& processor = *tokens_.processor;
   const auto find = [&](const std::string& text, std::string_view place) -> std::optional<std::int32_t> {
     const auto token = single_token(text);
@@ -110,6 +99,16 @@ bool PictureText::find_tokens(const std::string& key, Diagnostics& problems) {
         .hint("the tokenizer and the processor must be of one model");
     return std::nullopt;
   };
+  if (tokens_.in_parts()) {  // Step3p7Processor has no settings for their names
+    for (const auto& [text, token] : {std::pair("<patch_start>", &part_begin_), std::pair("<patch_end>", &part_end_),
+                                      std::pair("<patch_newline>", &parts_row_end_),
+                                      std::pair("<im_start>", &whole_begin_), std::pair("<im_end>", &whole_end_)}) {
+      const auto found = find(text, "around parts of a picture");
+      if (!found) return false;
+      *token = *found;
+    }
+    return true;
+  }
   if (!processor.picture_begin.empty()) {
     const auto begin = find(processor.picture_begin, "around a picture"),
                end = begin ? find(processor.picture_end, "around a picture") : std::nullopt;

@@ -188,14 +188,9 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   if (spec.layer_scale) elements += w.stream;
   // What was limited, beside its inputs; an activated gate and its up before limits behind the activation, too.
   const bool inputs = spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates;
-  const double limited = (inputs                      ? 1
-                          : spec.mlp_limit(layer) > 0 ? 1.5
-                                                      : 0) *
-                             w.up +
-                         (inputs                         ? 1
-                          : spec.expert_limit(layer) > 0 ? 1.5
-                                                         : 0) *
-                             w.experts * w.expert_up;
+  const auto kept_of = [&](double limit) { return inputs ? 1 : limit > 0 ? 1.5 : 0; };
+  const double limited =
+      kept_of(spec.mlp_limit(layer)) * w.up + kept_of(spec.expert_limit(layer)) * w.experts * w.expert_up;
   elements += limited;
   if (spec.is_moe(layer) && spec.moe->beside) elements += 4 * w.stream;
   if (spec.head_norm) elements += w.joined;

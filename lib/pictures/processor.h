@@ -114,7 +114,7 @@ inline constexpr std::array kProcessorFiles = {"preprocessor_config.json", "proc
 bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
-/// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor, PixtralImageProcessor and
+/// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor, PixtralImageProcessor,
 /// MuseGlimmerImageProcessor and Step3p7ImageProcessor do. `whole`: processor_config.json beside it; empty: `text` is
 /// all there is. Null if it is another processor, or a setting is not supported; `why` then says so.
 std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});

@@ -121,7 +121,7 @@ class Choosing {
     bool any = false;
     const auto there = nemo_name(model_.spec, module);
     for (std::size_t i = 0; i < compiled_.size(); ++i)
-      if (compiled_[i].matches(module) || compiled_[i].matches(there)) {
+      if (compiled_[i].matches(module) || (there != module && compiled_[i].matches(there))) {
         used_.insert(i);
         any = true;
       }

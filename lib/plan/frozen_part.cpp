@@ -131,25 +131,28 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
   out.all = arch::parameters(model.layout);
   std::map<std::string, std::pair<bool, bool>> stored;  // by storage: (frozen, unfrozen again)
   std::set<std::string> modules;
-  for (const auto& parameter : out.all) {
-    if (!asked) break;
-    auto& [frozen, spared] = stored[parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to];
-    const auto module = std::string(parameter.module());
-    frozen = freeze.match(module) || (tower && has_word(module, {"vision", "visual", "image_encoder"})) ||
-             (decoder && has_word(module, {"language", "text", "llm"})) || frozen;
-    spared = spare.match(module) || spared;
-    modules.insert(module);
-  }
+  const auto storage = [](const arch::Parameter& parameter) -> const std::string& {
+    return parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to;
+  };
+  if (asked)  // an index alone needs no names: models with one have 60,000 parameters
+    for (const auto& parameter : out.all) {
+      auto& [frozen, spared] = stored[storage(parameter)];
+      const auto module = std::string(parameter.module());
+      frozen = freeze.match(module) || (tower && has_word(module, {"vision", "visual", "image_encoder"})) ||
+               (decoder && has_word(module, {"language", "text", "llm"})) || frozen;
+      spared = spare.match(module) || spared;
+      modules.insert(module);
+    }
   const std::vector<std::string_view> names(modules.begin(), modules.end());
   freeze.refuse_unused(names, report);
   spare.refuse_unused(names, report);
   bool any_trained = false;
   for (std::size_t place = 0; place < out.all.size(); ++place) {
     const auto& parameter = out.all[place];
-    const auto [frozen, spared] =
-        asked ? stored.at(parameter.tied_to.empty() ? parameter.fqn : parameter.tied_to) : std::pair(false, false);
+    const auto found = stored.find(storage(parameter));
+    const bool chosen = found != stored.end() && found->second.first && !found->second.second;
     // PyTorch's optimizers skip a weight without a gradient; with one of zero, its decay would wear an index away.
-    if ((frozen && !spared) || (parameter.trainable && arch::is_of_index(parameter.part))) out.freeze(place);
+    if (chosen || (parameter.trainable && arch::is_of_index(parameter.part))) out.freeze(place);
     any_trained = any_trained || parameter.trained();
   }
   if (!any_trained)
