@@ -15,6 +15,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "config/reader.h"
+#include "ops/scalar_type.h"
 #include "train/initial_values.h"
 #include "train/run_identity.h"
 #include "train/weight_files.h"
@@ -163,6 +164,17 @@ plan::LrSchedule rates_of(const Setup& setup, const StartPoint& start, std::vect
   return plan::LrSchedule(settings);
 }
 
+/// Frozen weights as values of the type in which checkpoints store them. Only of trained weights does a checkpoint have
+/// masters: one frozen in a finer type (torch_dtype bfloat16, computation in float32) would resume with other values.
+parallel::WeightSource frozen_as_stored(const plan::TrainingPlan& plan, parallel::WeightSource source) {
+  const auto stored = scalar_type(plan.types.stored);
+  return [stored, source = std::move(source)](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+    source(weight, first, out);
+    if (!weight.info.frozen || weight.info.part == arch::Part::kRouterTable) return;
+    if (c10::promoteTypes(stored, out.scalar_type()) != stored) out.copy_(out.to(stored));
+  };
+}
+
 /// The weights of a checkpoint, or the base weights with adapters on top.
 parallel::WeightSource weights_of(const Setup& setup, StartPoint& start) {
   const auto& plan = setup.plan;
@@ -184,6 +196,7 @@ parallel::WeightSource weights_of(const Setup& setup, StartPoint& start) {
     start.lines.push_back(plan.weights.zero ? "weights   zero, but for those of adapters"
                                             : fmt::format("weights   drawn from seed {}", plan.weights.seed));
   }
+  base = frozen_as_stored(plan, std::move(base));
   if (!plan.adapters) return base;
   return adapters_over(base, start.saved ? start.saved->weights() : magnitudes_over(plan, base, initial));
 }

@@ -318,6 +318,16 @@ const std::vector<test::RankCase> kCases = {
      [](comm::World& w) {
        for (const auto& mesh : meshes(w.size())) check_same_mesh(w, mesh, "bfloat16", false);
      }},
+    {"frozen weights are those of the checkpoint from the first step on",
+     [](comm::World& w) {  // stored in bfloat16, computed in float32
+       const Subject subject{.more = "freeze_config: {freeze_modules: [{glob: '*embed_tokens'}, {glob: '*mlp*'}]}\n"};
+       const auto policy = ", mp_policy: {param_dtype: float32, reduce_dtype: float32, output_dtype: float32}";
+       for (auto mesh : meshes(w.size())) {
+         if (!mesh.distributed.starts_with("strategy: fsdp2")) continue;  // only its policy can be finer than weights
+         mesh.distributed += policy;
+         check_same_mesh(w, mesh, "bfloat16", false, subject);
+       }
+     }},
     {"the loss scale of float16 comes back with its counts", check_loss_scale},
     {"files are flushed before the folder has its name, and the folder after it", check_flushed},
     {"any mesh goes on from any other's checkpoint",
