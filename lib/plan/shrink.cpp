@@ -239,6 +239,19 @@ void use_float64(config::Recipe& recipe) {
   megatron.params_dtype = std::nullopt;
   megatron.pipeline_dtype = std::nullopt;
   recipe.model_parallel = megatron;
+  auto optimizer = recipe.optimizer();
+  std::visit(
+      [](auto& each) {
+        if constexpr (requires { each.main_grads_dtype; })
+          each.exp_avg_dtype = each.exp_avg_sq_dtype = each.main_grads_dtype = each.main_params_dtype =
+              std::optional<DType>();
+      },
+      optimizer);
+  recipe.optimizer = optimizer;
+  if (auto quantization = recipe.quantization()) {  // the weights stay quantized, by whole tensors on every mesh
+    quantization->compute_dtype = DType::kFloat64;
+    recipe.quantization = quantization;
+  }
   auto distributed = recipe.distributed();
   auto strategy = distributed.strategy();
   std::visit(
@@ -332,6 +345,9 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
     recipe.teacher_model = shrink_model(*loaded.recipe.teacher_model(), *plan.teacher->model, mesh, teachers);
   }
   use_float64(recipe);
+  // Scales are of a rank's part of a microbatch, so 8-bit operands differ between meshes by design.
+  const bool eight = recipe.fp8() && recipe.fp8()->enabled();
+  recipe.fp8 = std::nullopt;
   use_mock_data(recipe, plan, sizes, out.steps);
   auto distributed = recipe.distributed();  // the resolved mesh
   distributed.dp_size = plan.mesh.size(mesh::kDp);
@@ -352,6 +368,7 @@ Shrunk shrink(const config::LoadedRecipe& loaded, const TrainingPlan& plan) {
       sizes.vocab,
       plan.model->spec.vision ? "a random picture per sequence" : fmt::format("{} tokens per sequence", sizes.length),
       sizes.experts > 0 ? fmt::format(", {} experts", sizes.experts) : "");
+  if (eight) out.summary += ", without float8";
   return out;
 }
 

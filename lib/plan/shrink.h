@@ -15,9 +15,9 @@ struct Shrunk {
 
 /// Reduces widths, vocabulary, sequence length and accumulation steps to the minimum that keeps the recipe's
 /// divisibility (by tp, cp, ep, groups of experts); layers, stages, microbatches and all options stay. Computes in
-/// float64 on random tokens, so that any difference is a bug rather than rounding. A model that takes pictures gets
-/// rows with random ones, in the words of its own tokenizer and with its own processor: vocabulary and patches stay.
-/// `plan` is the recipe's own plan and must have a model.
+/// float64, without float8, on random tokens, so that any difference is a bug rather than rounding. A model that takes
+/// pictures gets rows with random ones, in the words of its own tokenizer and with its own processor: vocabulary and
+/// patches stay. `plan` is the recipe's own plan and must have a model.
 Shrunk shrink(const config::LoadedRecipe& recipe, const TrainingPlan& plan);
 
 }  // namespace automodel::plan
