@@ -48,12 +48,16 @@ struct Replacement {
   int value;
 };
 
-/// LongRoPE has one factor per pair of head dimensions.
-void shorten_rope_factors(Value& config) {
+/// LongRoPE has one factor per pair of head dimensions. Heads of latent attention say how many dimensions are rotated,
+/// and their share would be another.
+void shrink_rope(Value& config, const arch::ModelSpec& spec) {
+  constexpr const char* kShare = "partial_rotary_factor";
+  if (spec.latent && config.find(kShare) != nullptr) config.set(kShare, nullptr);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto* rope = config.find(key);
     if (rope == nullptr || rope->map() == nullptr) continue;
     Value changed = *rope;
+    if (spec.latent && rope->find(kShare) != nullptr) changed.set(kShare, nullptr);
     for (const char* list : {"short_factor", "long_factor"}) {
       const auto* factors = rope->find(list);
       if (factors == nullptr || factors->list() == nullptr) continue;
@@ -101,29 +105,22 @@ void shrink_full_heads(Value& config, const arch::ModelSpec& spec, const Sizes& 
 }
 
 Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshSizes& mesh, Sizes& sizes) {
-  const auto number = [&](const char* key) -> int {
-    const auto* found = config.find(key);
-    return found != nullptr && found->integer() != nullptr ? static_cast<int>(*found->integer()) : 0;
-  };
-  int experts = 0, per_token = 0;
-  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"})
-    experts = std::max(experts, number(key));
-  for (const char* key : {"num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_top_k"})
-    per_token = std::max(per_token, number(key));
-  if (experts > 0) {
-    const int step = std::lcm(std::max(1, mesh.ep), std::max(1, number("n_group")));
-    sizes.experts_per_token = std::min(std::max(per_token, 1), 2);
-    sizes.experts = std::min(experts, least_multiple(step, std::max(2 * step, 2 * sizes.experts_per_token)));
+  if (spec.moe) {
+    const int step = std::lcm(std::max(1, mesh.ep), spec.moe->groups);
+    sizes.experts_per_token = std::min(spec.moe->top_k, 2);
+    sizes.experts = std::min(spec.moe->experts, least_multiple(step, std::max(2 * step, 2 * sizes.experts_per_token)));
   }
   const std::vector<Replacement> table = {
       {"hidden_size", sizes.hidden},
       {"n_embd", sizes.hidden},
+      {"word_embed_proj_dim", sizes.hidden},
       {"num_attention_heads", sizes.heads},
       {"n_head", sizes.heads},
       {"num_key_value_heads", sizes.kv_heads},
       {"num_attention_groups", sizes.kv_heads},
       {"intermediate_size", sizes.inner},
       {"n_inner", sizes.inner},
+      {"ffn_dim", sizes.inner},
       {"moe_intermediate_size", sizes.inner},
       {"vocab_size", sizes.vocab},
       {"num_experts", sizes.experts},
@@ -131,6 +128,9 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"n_routed_experts", sizes.experts},
       {"moe_num_experts", sizes.experts},
       {"num_experts_per_tok", sizes.experts_per_token},
+      {"num_experts_per_token", sizes.experts_per_token},
+      {"moe_k", sizes.experts_per_token},
+      {"moe_topk", sizes.experts_per_token},
       {"experts_per_token", sizes.experts_per_token},
       {"top_k_experts", sizes.experts_per_token},
       {"moe_top_k", sizes.experts_per_token},
@@ -200,7 +200,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       if (config.find(key) != nullptr) config.set(key, nullptr);
   for (const char* key : {"n_positions", "n_ctx"})  // learned position table
     if (config.find(key) != nullptr) config.set(key, std::max(64, sizes.length));
-  shorten_rope_factors(config);
+  shrink_rope(config, spec);
   return config;
 }
 

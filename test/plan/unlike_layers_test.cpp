@@ -1,14 +1,18 @@
 // Models whose layers differ in their heads, have inputs of their own or use keys of others: sizes, small copies, and
 // meshes on which they are not trained.
 #include <algorithm>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "golden_file.h"
+#include "plan/catalogue.h"
 #include "plan/shrink.h"
 #include "planned.h"
 
@@ -162,6 +166,35 @@ TEST_CASE("small copies of models whose layers differ in their heads still do", 
     CHECK(heads(first) != heads(other));
     CHECK(spec.head_dim == 8);
   }
+}
+
+TEST_CASE("a model of every kind has a small copy on the meshes that take it", "[plan]") {
+  std::vector<nlohmann::json> published;  // in sizes that people train, then small ones of other kinds
+  for (const auto name : catalogue_names()) published.push_back(nlohmann::json::parse(*find_in_catalogue(name)));
+  for (const auto& file : std::filesystem::directory_iterator(golden_folder() + "/hf_families"))
+    if (file.path().extension() == ".json")
+      published.push_back(golden::load("hf_families/" + file.path().filename().native())["config"]);
+  std::set<std::string> kinds;
+  int copies = 0;
+  for (const auto& each : published) {
+    const auto config = each.dump(), name = each["model_type"].get<std::string>();
+    if (!kinds.insert(name).second) continue;
+    for (const std::string mesh : {"tp_size: 2", "ep_size: 2"}) {
+      CAPTURE(name, mesh);
+      const auto loaded =
+          config::read_recipe(fmt::format("device: cpu\nmodel: {{config: {}}}\ndistributed: {{strategy: fsdp2, {}}}\n"
+                                          "dataset: {{_target_: mock, seq_length: 64}}\nhardware: {{memory: 100TiB}}\n",
+                                          config, mesh),
+                              "recipe.yaml", {}, {});
+      const auto whole = estimate::make_plan(loaded, {.world_size = 2, .training = true});
+      if (!whole.plan || whole.plan->model->spec.vision) continue;
+      const auto copy = estimate::make_plan(shrink(loaded, *whole.plan).mesh, {.world_size = 2, .training = true});
+      INFO(to_text(copy.problems));
+      CHECK(copy.plan);
+      ++copies;
+    }
+  }
+  CHECK(copies > 70);
 }
 
 TEST_CASE("adapters leave out the index of compressed attention and what groups of heads share", "[plan]") {
