@@ -2,21 +2,23 @@
 # Installs whatever the build still needs: Debian packages (with sudo unless you are root), and the wheels of LibTorch and
 # Apache Arrow, unpacked into $AUTOMODEL_DEPS_DIR (default ~/.cache/automodel). Does nothing if everything is present.
 #
-#   scripts/install_dependencies.sh [--dev] [--cuda | --gpu]
+#   scripts/install_dependencies.sh [--dev] [--newest] [--cuda | --gpu]
 #     --dev    also install what tests and checks need
+#     --newest also install the newest LibTorch that the program builds with (for LIBTORCH_ROOT and a long test)
 #     --cuda   also install NVIDIA's wheels if the system has no CUDA libraries: enough to compile for CUDA
 #     --gpu    like --cuda, but also if a library is missing that LibTorch loads on a GPU
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 groups=build
-cuda=no; gpu=no
+cuda=no; gpu=no; newest=no
 for argument in "$@"; do
   case "$argument" in
     --dev) groups="build|dev" ;;
+    --newest) newest=yes ;;
     --cuda) cuda=yes ;;
     --gpu) cuda=yes; gpu=yes ;;
-    *) echo "usage: $0 [--dev] [--cuda | --gpu]" >&2; exit 2 ;;
+    *) echo "usage: $0 [--dev] [--newest] [--cuda | --gpu]" >&2; exit 2 ;;
   esac
 done
 
@@ -44,8 +46,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 deps="${AUTOMODEL_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/automodel}"
-version="$(sed -n 's/^torch==//p' third_party/pip.txt)"
-target="$deps/libtorch-$version"
+version_in() { sed -n 's/^torch==//p' "$1"; }
+target="$deps/libtorch-$(version_in third_party/pip.txt)"
 
 # Wheels for CPython 3.11 regardless of the local python3: their Python parts are not used.
 install_wheels() {  # FILE
@@ -60,13 +62,17 @@ install_wheels() {  # FILE
     --target "$target.part" -r "$1"
 }
 
-if [ ! -e "$target/torch/lib/libtorch_cpu.so" ]; then
+install_torch() {  # FILE
+  local version folder; version="$(version_in "$1")"; folder="$deps/libtorch-$version"
+  [ ! -e "$folder/torch/lib/libtorch_cpu.so" ] || return 0
   echo "downloading LibTorch $version (0.55 GB, 1.2 GB unpacked) to $deps"
   rm -rf "$target.part"
-  install_wheels third_party/pip.txt
-  rm -rf "$target"
-  mv "$target.part" "$target"
-fi
+  install_wheels "$1"
+  rm -rf "$folder"
+  mv "$target.part" "$folder"
+}
+install_torch third_party/pip.txt
+[ "$newest" = no ] || install_torch third_party/pip-newest.txt
 
 # For Parquet and Arrow data. Optional: without it the program rejects such files with a hint.
 arrow_version="$(sed -n 's/^pyarrow==//p' third_party/pip-arrow.txt)"

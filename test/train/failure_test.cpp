@@ -119,10 +119,10 @@ TEST_CASE("only the LibTorch that the program was compiled for is accepted", "[t
   CHECK_FALSE(torch_problem());
   const auto loaded = loaded_torch();
   CHECK_FALSE(torch_problem(loaded + 1));  // another tag of the same version
-  const auto patch = torch_problem(loaded + (1ULL << 40U)), next = torch_problem((2ULL << 56U) + (15ULL << 48U));
+  const auto patch = torch_problem(loaded + (1ULL << 40U)), next = torch_problem((2ULL << 56U) + (99ULL << 48U));
   REQUIRE((patch && next));
   CHECK(next->exit() == ExitCode::kEnvironment);
-  CHECK(next->message == "this is LibTorch 2.15.0; automodel-worker is made for " + torch_version_text(loaded));
+  CHECK(next->message == "this is LibTorch 2.99.0; automodel-worker is made for " + torch_version_text(loaded));
   CHECK(next->help.find("torch==" + torch_version_text(loaded)) != std::string::npos);
 }
 
