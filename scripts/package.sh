@@ -22,7 +22,7 @@ component="${3:-}"
 
 version="$(sed -n 's/^project(automodel VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"
 # The LibTorch that the build links, which need not be the pinned one.
-torch="$(sed -n 's/^LIBTORCH_ROOT:PATH=//p' "$build/CMakeCache.txt")"
+torch="$(sed -n 's/^LIBTORCH_ROOT:[A-Z]*=//p' "$build/CMakeCache.txt")"
 torch="$(sed 's/[^0-9.].*//' "$torch/build-version" 2>/dev/null || sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$torch/version.py")"
 glibc="$(ldd --version | sed -n '1s/.* //p')"
 stage="$output/automodel-$version"
