@@ -75,6 +75,10 @@ TEST_CASE("frozen parameters have no moments and no gradients in the memory plan
   CHECK(steady(all).gradients - steady(some).gradients == 4 * (kTable + kLayer));
   CHECK(steady(all).weights == steady(some).weights);
   CHECK(some.estimate->time.flops < all.estimate->time.flops);
+  // The head's weight gradient: 2 per element and token, of 512 tokens.
+  const auto flops = [](const std::string& frozen) { return test::planned(text(frozen)).estimate->time.flops; };
+  CHECK(flops("") - flops("freeze_modules: [{path: lm_head}]") == Approx(2 * 16 * 32 * kTable));
+  CHECK(flops("") - flops("freeze_modules: [{path: model.embed_tokens}]") == Approx(0));
   // Of two tensor-parallel ranks, each has half of a layer's matrices and its whole norms.
   const auto pair = test::planned(text("", "tp_size: 2, dp_size: 1"));
   const auto half = test::planned(text("freeze_modules: [{path: model.layers.1}]", "tp_size: 2, dp_size: 1"));
