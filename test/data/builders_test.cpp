@@ -216,6 +216,29 @@ TEST_CASE("tools that are no list of objects are refused by row", "[data]") {
                                                               {5, "column 'tools' is not a JSON list"}});
 }
 
+TEST_CASE("endings that a label cannot choose from are refused by row", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto row = [](const json& endings, const json& label) {
+    return json{{"ctx", "A man"}, {"endings", endings}, {"label", label}}.dump() + "\n";
+  };
+  const auto path =
+      folder.write("rows.jsonl", row({"sits.", "runs."}, "1") + row({"sits.", "runs."}, 2) + row({"sits.", 3}, "1") +
+                                     row("sits.", 0) + row({"sits."}, "") + row({"sits."}, -1));
+  auto each = recorded("cases/hellaswag.jsonl").front();
+  each["dataset"]["path_or_dataset"] = path.native();
+  each["dataset"]["split"] = "train";
+  const auto opened = open(section_of(each));
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  CHECK(opened.dataset->size() == 1);
+  const std::string none = "column 'label' is not a number; splits without labels cannot be trained with";
+  CHECK(opened.refused == std::map<std::int64_t, std::string>{{1, "label 2 has no ending"},
+                                                              {2, "label 1 has no ending"},
+                                                              {3, "column 'endings' is not a list"},
+                                                              {4, none},
+                                                              {5, none}});
+}
+
 TEST_CASE("shuffling with a seed gives numpy's permutation", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("order.jsonl")) {
