@@ -109,13 +109,18 @@ class Translation {
     if (c == 'p' || c == 'P') return category(in_bracket);
     const std::string set = set_of(static_cast<char>(c | 32));
     if (set.empty()) return copy(2);
-    const bool negated = c < 'a';
-    if (negated && in_bracket) {
-      if (c == 'H') return fail("\\H within brackets is not supported");
-      return copy(2);
-    }
     at_ += 2;
-    out_ += in_bracket ? set : fmt::format("[{}{}]", negated ? "^" : "", set);
+    add(set, c < 'a', in_bracket);
+  }
+
+  /// The characters of a set, or all others.
+  void add(const std::string& set, bool negated, bool in_bracket) {
+    if (!in_bracket)
+      out_ += fmt::format("[{}{}]", negated ? "^" : "", set);
+    else if (negated)
+      complements_.push_back(set);
+    else
+      out_ += set;
   }
 
   void category(bool in_bracket) {
@@ -129,17 +134,29 @@ class Translation {
       name.remove_prefix(1);
     }
     at_ = close + 1;
-    if (negated && in_bracket)
-      out_ += fmt::format("\\P{{{}}}", name);
-    else if (in_bracket)
-      out_ += category_set(name);
-    else
-      out_ += fmt::format("[{}{}]", negated ? "^" : "", category_set(name));
+    add(category_set(name), negated, in_bracket);
   }
 
+  /// Complements of sets cannot stand within PCRE2's brackets, where \S, \W and \P are those of its own Unicode:
+  /// [a\S] becomes (?:[a]|[^s]) and [^a\S] becomes (?:(?![a])[s]), with s for the set that \s matches.
   void bracket() {
-    copy(1);
-    if (at_ < in_.size() && in_[at_] == '^') copy(1);
+    const std::size_t begin = out_.size();
+    complements_.clear();
+    const bool negated = in_.substr(at_).starts_with("[^");
+    copy(negated ? 2 : 1);
+    items();
+    if (complements_.empty() || !problem_.empty()) return;
+    const std::string inside = out_.substr(begin + (negated ? 2 : 1), out_.size() - begin - (negated ? 3 : 2));
+    out_.resize(begin);
+    out_ += "(?:";
+    if (!inside.empty()) out_ += negated ? "(?![" + inside + "])" : "[" + inside + "]|";
+    for (std::size_t i = 0; i + 1 < complements_.size(); ++i)
+      out_ += negated ? "(?=[" + complements_[i] + "])" : "[^" + complements_[i] + "]|";
+    out_ += (negated ? "[" : "[^") + complements_.back() + "])";
+  }
+
+  /// The rest of a bracket expression.
+  void items() {
     if (at_ < in_.size() && in_[at_] == ']') {
       out_ += '\\';
       copy(1);
@@ -170,8 +187,9 @@ class Translation {
   std::string& problem_;
   std::string out_;
   std::size_t at_ = 0;
-  std::size_t atom_ = 0;             ///< offset in out_ of the atom that a quantifier would apply to
-  std::vector<std::size_t> groups_;  ///< offsets in out_ of the open groups
+  std::size_t atom_ = 0;                  ///< offset in out_ of the atom that a quantifier would apply to
+  std::vector<std::size_t> groups_;       ///< offsets in out_ of the open groups
+  std::vector<std::string> complements_;  ///< sets whose complements are in the bracket expression
 };
 
 }  // namespace

@@ -305,6 +305,17 @@ TEST_CASE("patterns are interpreted as by Oniguruma", "[tokenizer]") {
   CHECK(found("\\p{L}+", "\U0002EBF0") == "\U0002EBF0");
   CHECK(found("[^\\p{L}]", "\U0002EBF0!") == "!");
   CHECK(found("\\P{L}", "\U0002EBF0!") == "!");
+  // Negated sets within brackets, as the tokenizers library matches them.
+  CHECK(found("[\\S\\d]+", " a\u180e\u200b1\u2007") == "a\u180e\u200b1");
+  CHECK(found("[^\\S\\n]+", "\n\u180e \u1680x") == " \u1680");
+  CHECK(found("[\\W]+", "a\u24b6b\u0301c_d\U0001f130\u203f-!e") == "-!");
+  CHECK(found("[^\\W_]+", "-_\u203fa\u24b6\u0301_") == "\u203fa\u24b6\u0301");
+  CHECK(found("[\\D]+", "1\u0663\u00b2a2") == "\u00b2a");
+  CHECK(found("[\\H]+", "aFz-9") == "z-");
+  CHECK(found("[^a-c\\W\\D]+", "ab1_\u0663\u00b2") == "1");
+  CHECK(found("[-\\P{L}\\S]{2}", "x\t-\U0002EBF0") == "x\t");
+  CHECK(found("[\\P{L}-]+", "\U0002EBF0-1") == "-1");
+  CHECK(found("[^\\P{L}]+", "!\U0002EBF0") == "\U0002EBF0");
   for (const char* bad : {"[a&&b]", "[a[b]]", "[a", "\\", "\\p", "a{2", "(", "[[:alpha:"}) {
     std::string problem;
     CHECK((Pattern::make(bad, problem).has_value() || !problem.empty()));
