@@ -68,6 +68,10 @@ std::optional<std::string> template_text(const nlohmann::json& node, std::string
   return std::nullopt;
 }
 
+/// To be raised when a tokenizer.json gives other tokens than before, so that caches with the old ones are left aside.
+/// 2: complements of sets within brackets.
+constexpr std::string_view kRules = "2";
+
 /// The byte of a token <0xNN>.
 std::optional<char> named_byte(const std::string& token) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -87,7 +91,8 @@ std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, D
   auto out = std::unique_ptr<Tokenizer>(new Tokenizer);
   if (auto document = parse_json(files.tokenizer, file, problems)) {
     out->as_llama_ = document->is_object() && rebuild_as_llama(*document, files.config, files.model);
-    out->fingerprint_ = hash_bytes(files.tokenizer + (out->as_llama_ ? document->at("pre_tokenizer").dump() : ""));
+    out->fingerprint_ = hash_bytes(
+        fmt::format("{} {}{}", kRules, files.tokenizer, out->as_llama_ ? document->at("pre_tokenizer").dump() : ""));
     const JsonPart part(*document, "", file, problems);
     if (document->is_object())
       out->read(part);

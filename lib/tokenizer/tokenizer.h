@@ -60,7 +60,7 @@ class Tokenizer {
   /// Whether the spans of tokens include spaces at their ends.
   bool keeps_spaces() const { return !surround_.trims; }
   const Surround& surround() const { return surround_; }
-  /// A hash of tokenizer.json and the roles, for the names of cache files.
+  /// A hash of tokenizer.json, the roles and the rules by which they are read, for the names of cache files.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
   /// The text of `ids`; ids outside the vocabulary are dropped.
