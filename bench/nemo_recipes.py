@@ -46,7 +46,7 @@ PICTURES = (("qwen2.5-vl", "qwen2_5_vl"), (r"qwen3-vl-\d+b-a", "qwen3_vl_moe"), 
             (r"qwen3\.\d-\d+b-a", "qwen3_5_moe"), (r"qwen3\.\d", "qwen3_5"), ("gemma-3-", "gemma3"),
             (r"gemma-4-\d+b-a", "gemma4_moe"), ("gemma-4-", "gemma4"),
             ("ministral-3|mistral-medium", "mistral3"), ("muse-glimmer", "muse_glimmer"),
-            ("step-3.7", "step3p7"))
+            ("step-3.7", "step3p7"), ("minimax-m3", "minimax_m3_vl"))
 
 
 def recipes_of(repository, kinds):

@@ -84,6 +84,7 @@ extern const Family kMistral4;
 extern const Family kMiMoV2Flash;
 extern const Family kLaguna;
 extern const Family kMuseGlimmer;
+extern const Family kMiniMaxM3;
 extern const Family kStep35;
 extern const Family kUnknownFamily;
 
@@ -104,7 +105,8 @@ constexpr std::array kFamilies = {
     &kFalconH1,    &kBamba,         &kMamba2,      &kLfm2,        &kLfm2Moe,
     &kKimiLinear,  &kBailingHybrid, &kHyV3,        &kBailingMoe,  &kBaichuan,
     &kDeepseekV32, &kGlmMoeDsa,     &kNemotronNas, &kMistral4,    &kGemma4Text,
-    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,      &kMuseGlimmer, &kStep35,
+    &kDeepseekV4,  &kMiMoV2Flash,   &kLaguna,      &kMuseGlimmer, &kMiniMaxM3,
+    &kStep35,
 };
 
 }  // namespace

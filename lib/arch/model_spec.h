@@ -128,16 +128,21 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
-/// The indexer of DeepSeek sparse attention: scores every earlier token with small queries and keys of its own, and
-/// attention sees only the `top_k` best. The indexer receives no gradient.
+/// The indexer of sparse attention: scores every earlier token with small queries and keys of its own, and attention
+/// sees only the `top_k` best. The indexer receives no gradient. DeepSeek's heads choose together; MiniMax-M3's each
+/// choose `top_k` / `block` blocks of tokens, for an equal share of attention's heads.
 struct TokenIndex {
   int top_k = 0;
+  int block = 0;  ///< tokens that are chosen together, by their best score; 0: each by itself
+  int local = 0;  ///< of the chosen blocks, the query's own and those before it that always are
   int heads = 0;
   int dim = 0;               ///< width of its queries and keys; RoPE applies to the first rope_dim
   bool interleaved = false;  ///< RoPE rotates adjacent pairs
-  /// Per layer: whether it has an indexer; else it reuses the previous layer's selection.
+  /// Per layer: whether it has an indexer; else it reuses the previous layer's selection, or with blocks sees all
+  /// tokens.
   std::vector<bool> layers = {};
   bool chooses(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
+  bool reuses(int layer) const { return block == 0 && !chooses(layer); }
   /// The layer whose selection this layer uses.
   int chooser(int layer) const {
     while (layer > 0 && !chooses(layer)) --layer;
@@ -199,6 +204,8 @@ struct MixtureOfExperts {
   double aux_loss_coefficient = 0.0;
   bool output_router_logits = false;  ///< transformers adds the auxiliary loss only if set
   bool paired_gates = false;          ///< gate and up are interleaved in the output of their fused matmul (gpt-oss)
+  bool shifted_gates = false;         ///< gpt-oss's formula with all gates before all ups, also of shared experts and
+                                      ///< dense MLPs (MiniMax-M3)
   double swiglu_alpha = 1.0;          ///< gpt-oss: (up + 1) gate sigmoid(alpha gate)
   double swiglu_limit = 0.0;          ///< limit of gate, above, and up, on both sides, before the activation, also of
                                       ///< shared experts; 0: none
@@ -284,7 +291,7 @@ struct ModelSpec {
   /// as they do.
   int layers_without_keys = 0;
   std::optional<LatentAttention> latent = {};
-  std::optional<TokenIndex> index = {};  ///< only with latent attention
+  std::optional<TokenIndex> index = {};  ///< with latent attention or, if it chooses blocks, without
   std::optional<CompressedAttention> compressed = {};
   /// Attention outputs are multiplied by the sigmoid of a gate. The query projection is then twice as wide and holds,
   /// per head, its query followed by its gate.

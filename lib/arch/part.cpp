@@ -28,6 +28,7 @@ Role role_of(Part part) {
     case Part::kKeyNorm:
     case Part::kQueryDownNorm:
     case Part::kKeyValueDownNorm:
+    case Part::kIndexQueryNorm:
     case Part::kIndexKeyNorm:
     case Part::kEntryNorm:
     case Part::kIndexEntryNorm:
@@ -117,9 +118,9 @@ Role role_of(Part part) {
 }
 
 bool is_of_index(Part part) {
-  constexpr std::array kParts = {Part::kIndexQuery,     Part::kIndexKey,        Part::kIndexKeyNorm,
-                                 Part::kIndexWeights,   Part::kIndexEntryValue, Part::kIndexEntryLogits,
-                                 Part::kIndexEntryBias, Part::kIndexEntryNorm};
+  constexpr std::array kParts = {Part::kIndexQuery,       Part::kIndexKey,       Part::kIndexQueryNorm,
+                                 Part::kIndexKeyNorm,     Part::kIndexWeights,   Part::kIndexEntryValue,
+                                 Part::kIndexEntryLogits, Part::kIndexEntryBias, Part::kIndexEntryNorm};
   return std::find(kParts.begin(), kParts.end(), part) != kParts.end();
 }
 

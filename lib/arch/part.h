@@ -74,6 +74,7 @@ enum class Part : std::uint8_t {
   // The indexer of sparse attention (TokenIndex).
   kIndexQuery,
   kIndexKey,
+  kIndexQueryNorm,
   kIndexKeyNorm,
   kIndexWeights,  ///< one per head
   // Compressed attention (CompressedAttention): the first matrix of low-rank outputs; what an entry is made of, its

@@ -58,6 +58,7 @@ constexpr std::array kPartStyles = {
     PartStyle{Part::kKeyValueUp, Style::kColwise},
     PartStyle{Part::kIndexQuery, Style::kReplicated},
     PartStyle{Part::kIndexKey, Style::kReplicated},
+    PartStyle{Part::kIndexQueryNorm, Style::kReplicated},
     PartStyle{Part::kIndexKeyNorm, Style::kReplicated},
     PartStyle{Part::kIndexWeights, Style::kReplicated},
     // Recurrent mixers: each rank has some of the heads.

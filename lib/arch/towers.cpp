@@ -48,13 +48,10 @@ struct DecoderName {
   std::string_view family;
 };
 constexpr std::array kDecoders = {
-    DecoderName{"step3p7", "step3p5"},
-    DecoderName{"qwen2_vl", "qwen2"},
-    DecoderName{"qwen2_vl_text", "qwen2"},
-    DecoderName{"qwen2_5_vl", "qwen2"},
-    DecoderName{"qwen2_5_vl_text", "qwen2"},
-    DecoderName{"qwen3_vl_text", "qwen3"},
-    DecoderName{"qwen3_vl_moe_text", "qwen3_moe"},
+    DecoderName{"step3p7", "step3p5"},     DecoderName{"minimax_m3_vl", "minimax_m3_vl_text"},
+    DecoderName{"qwen2_vl", "qwen2"},      DecoderName{"qwen2_vl_text", "qwen2"},
+    DecoderName{"qwen2_5_vl", "qwen2"},    DecoderName{"qwen2_5_vl_text", "qwen2"},
+    DecoderName{"qwen3_vl_text", "qwen3"}, DecoderName{"qwen3_vl_moe_text", "qwen3_moe"},
 };
 
 constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
@@ -204,20 +201,10 @@ Tower qwen3_vit(const Json& section, std::string_view fqn, std::int64_t text_hid
   return out;
 }
 
-/// Of models that are only planned: LayerNorms, an ungated MLP, biases everywhere; pictures of any size.
-struct PlainVit {
-  std::string_view model_type;
-  std::string_view what;
-  bool patch_bias;
-  bool positions;  ///< a table of pos_emb_height x pos_emb_width
-};
-constexpr std::array kPlainVits = {
-    PlainVit{"kimi_vl", "MoonViT", true, true},
-    PlainVit{"kimi_k25", "MoonViT", true, true},
-    PlainVit{"minimax_m3_vl", "ViT", false, false},
-};
-Tower plain_vit(const Json& section, std::string_view fqn, const PlainVit& form) {
-  auto out = named(fqn, form.what);
+/// Kimi's, in models that are only planned: LayerNorms, an ungated MLP, biases everywhere, a table of positions;
+/// pictures of any size.
+Tower moon_vit(const Json& section, std::string_view fqn) {
+  auto out = named(fqn, "MoonViT");
   Sizes size(section);
   const auto h = size("hidden_size"), f = size("intermediate_size"), patch = size("patch_size"),
              frames = size("temporal_patch_size", 1);
@@ -227,21 +214,20 @@ Tower plain_vit(const Json& section, std::string_view fqn, const PlainVit& form)
   e.patch_weights = size("num_channels", 3) * frames * patch * patch * h;
   e.layer_weights = 4 * h * h + 2 * h * f;
   e.layer_rest = 4 * h + f + h + 4 * h;
-  e.rest =
-      (form.patch_bias ? h : 0) + (form.positions ? size("pos_emb_height") * size("pos_emb_width") * h : 0) + 2 * h;
+  e.rest = h + size("pos_emb_height") * size("pos_emb_width") * h + 2 * h;
   measure(out, e, size);
   return out;
 }
 
 Tower vision_of(const Json& section, const std::string& model_type, std::string_view fqn, std::int64_t text_hidden) {
   const auto kind = text(section, "model_type");
+  if (model_type == "minimax_m3_vl") return named(fqn, "ViT");  // which its published config calls CLIP's
   if (kind == "clip_vision_model" || kind == "siglip_vision_model")
     return two_product_vit(section, fqn, kind == "clip_vision_model");
   if (kind == "pixtral") return pixtral(section, fqn);
   if (model_type == "qwen2_vl") return qwen2_vit(section, fqn, text_hidden);
   if (model_type == "qwen3_omni_moe" || model_type == "cohere_compass") return qwen3_vit(section, fqn, text_hidden);
-  for (const auto& form : kPlainVits)
-    if (form.model_type == model_type) return plain_vit(section, fqn, form);
+  if (model_type == "kimi_vl" || model_type == "kimi_k25") return moon_vit(section, fqn);
   return named(fqn, fqn == kVisual ? kQwen : "vision");
 }
 
@@ -273,10 +259,6 @@ Tower projector_of(const Json& config, const std::string& model_type, const Towe
   } else if (model_type == "kimi_vl" || model_type == "kimi_k25") {  // behind a norm; 2 x 2 patches become one row
     weights = 16 * from * from + 4 * from * text;
     rest = 2 * from + 4 * from + text;
-  } else if (model_type == "minimax_m3_vl") {  // two MLPs, of patches and of 2 x 2 rows of them
-    const auto wide = size("projector_hidden_size");
-    weights = from * wide + wide * text + 4 * text * wide + wide * text;
-    rest = 2 * wide + 2 * text;
   } else {
     return out;
   }

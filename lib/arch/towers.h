@@ -33,8 +33,8 @@ struct Tower {
 /// The modules that a multimodal config.json describes besides its decoder, encoders first. Empty for a language model,
 /// and for text that is not a JSON object. `text_hidden`: the decoder's width. Sizes follow transformers'
 /// CLIPVisionModel, SiglipVisionModel, PixtralVisionModel, Qwen2VL's VisionTransformer, and the projectors of LLaVA,
-/// LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3, and for what is only planned the towers and projectors of Kimi-VL,
-/// Kimi-K2.5 and MiniMax-M3. Sizes of Qwen's other towers, Gemma 4's and Muse-Glimmer's follow from their parameters
+/// LLaVA-NeXT, Gemma 3, PaliGemma and Mistral 3, and for what is only planned the towers and projectors of Kimi-VL and
+/// Kimi-K2.5. Sizes of Qwen's other towers, Gemma 4's, Muse-Glimmer's and MiniMax-M3's follow from their parameters
 /// (vision.h).
 std::vector<Tower> towers_of(std::string_view config_text, std::int64_t text_hidden);
 

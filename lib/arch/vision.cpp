@@ -288,6 +288,43 @@ VisionSpec read_step(ConfigReader& config, ConfigReader& section, const ModelSpe
   return out;
 }
 
+/// Source of names and defaults: MiniMaxM3VLConfig and MiniMaxM3VLVisionConfig of transformers 5.23, and the published
+/// config, which calls the section CLIP's and has sizes of its merging in a section that transformers does not read.
+VisionSpec read_minimax(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
+  const auto tower = section.text({"model_type"}, "minimax_m3_vl_vision");
+  if (tower != "minimax_m3_vl_vision" && tower != "clip_vision_model")
+    throw Refused{fmt::format("its vision tower is a {}", tower)};
+  if (decoder.model_type != "minimax_m3_vl_text") throw Refused{fmt::format("its decoder is a {}", decoder.model_type)};
+  auto out = read_sizes(section, {"num_hidden_layers", "num_attention_heads"});
+  out.kind = TowerKind::kMiniMax;
+  out.used_layers = out.layers;
+  out.eps = section.number({"layer_norm_eps"}, 1e-5);
+  out.merge = section.integer({"spatial_merge_size"}, 2, 1, 1 << 7);
+  out.frames = section.integer({"temporal_patch_size"}, 2, 1, 1 << 10);
+  for (auto* around : {&section, &config})
+    if (auto merging = around->child("img_token_compression_config");
+        merging && (merging->integer({"spatial_merge_size"}, out.merge, 1, kMostSide) != out.merge ||
+                    merging->integer({"temporal_patch_size"}, out.frames, 1, kMostSide) != out.frames))
+      throw Refused{"its img_token_compression_config has other sizes than its vision_config"};
+  out.image_token = config.integer({"image_token_index", "image_token_id"}, 200025, 0, kMostVocab);
+  out.projector_width = config.integer({"projector_hidden_size"}, 6144, 1, kMostWidth);
+  out.theta = read_axial_theta(section, section.number({"rope_theta"}, 1e4), {"axial"});
+  if (out.hidden / out.heads < 6) throw Refused{"its tower's heads cannot be rotated by three axes"};
+  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+  if (const auto act = section.text({"hidden_act"}, "gelu"); act != "gelu")
+    throw Refused{fmt::format("its tower's activation is {}", act)};
+  if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
+  if (const auto mode = section.text({"rope_mode"}, "3d"); mode != "3d")
+    throw Refused{fmt::format("its tower's rope_mode is {}", mode)};
+  if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
+    throw Refused{fmt::format("its projector's activation is {}", act)};
+  if (!config.boolean({"multimodal_projector_bias"}, true)) throw Refused{"its projector has no biases"};
+  if (config.integer({"vision_feature_layer"}, -1, -kMostLayers, kMostLayers) != -1)
+    throw Refused{"its vision_feature_layer is not the last"};
+  return out;
+}
+
 /// Source of names and defaults: MuseGlimmerConfig and MuseGlimmerVisionConfig of transformers 5.23.
 VisionSpec read_muse(ConfigReader& config, ConfigReader& section, const ModelSpec& decoder) {
   if (const auto tower = section.text({"model_type"}, "muse_glimmer_vision"); tower != "muse_glimmer_vision")
@@ -336,6 +373,7 @@ std::string_view name_of(TowerKind kind) {
     case TowerKind::kPixtral: return "Pixtral";
     case TowerKind::kGemma4: return "Gemma 4's ViT";
     case TowerKind::kMuse: return "Muse-Glimmer's ViT";
+    case TowerKind::kMiniMax: return "MiniMax's ViT";
     case TowerKind::kStep: return "Step's ViT";
     case TowerKind::kQwen25:
     case TowerKind::kQwen3: break;
@@ -350,7 +388,7 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
   const bool qwen = std::find(kQwen.begin(), kQwen.end(), kind) != kQwen.end();
   try {
     if (kind != "llava" && kind != "gemma3" && kind != "gemma4" && kind != "mistral3" && kind != "muse_glimmer" &&
-        kind != "step3p7" && !qwen)
+        kind != "step3p7" && kind != "minimax_m3_vl" && !qwen)
       throw Refused{fmt::format("no {} is trained with pictures", kind)};
     auto section = config.child("vision_config");
     if (!section) throw Refused{"it has no vision_config"};
@@ -358,6 +396,7 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
     if (kind == "mistral3") return read_mistral3(config, *section, decoder);
     if (kind == "gemma4") return read_gemma4(config, *section, decoder);
     if (kind == "muse_glimmer") return read_muse(config, *section, decoder);
+    if (kind == "minimax_m3_vl") return read_minimax(config, *section, decoder);
     if (kind == "step3p7") return read_step(config, *section, decoder);
     return kind == "llava" ? read_llava(config, *section) : read_gemma3(config, *section);
   } catch (const Refused& refused) {
@@ -367,6 +406,16 @@ std::optional<VisionSpec> read_vision(ConfigReader& config, const ModelSpec& dec
 }
 
 namespace {
+
+void lay_out_clip_layer(const std::string& prefix, const VisionSpec& vision, TowerBuilder& add) {
+  const std::int64_t width = vision.hidden;
+  add.norm(prefix + "layer_norm1", width);
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"})
+    add.linear(prefix + "self_attn." + name, width, width);
+  add.norm(prefix + "layer_norm2", width);
+  add.linear(prefix + "mlp.fc1", width, vision.ffn);
+  add.linear(prefix + "mlp.fc2", vision.ffn, width);
+}
 
 /// CLIP and SigLIP, and what follows them.
 void lay_out_vit(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
@@ -381,13 +430,7 @@ void lay_out_vit(const VisionSpec& vision, std::int64_t text_hidden, Layout& lay
   if (clip) add.norm(tower + ".pre_layrnorm", width);  // spelt so in transformers
   for (int layer = 0; layer < vision.layers; ++layer) {
     add.trained(layer < vision.used_layers);
-    const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
-    add.norm(prefix + "layer_norm1", width);
-    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"})
-      add.linear(prefix + "self_attn." + name, width, width);
-    add.norm(prefix + "layer_norm2", width);
-    add.linear(prefix + "mlp.fc1", width, vision.ffn);
-    add.linear(prefix + "mlp.fc2", vision.ffn, width);
+    lay_out_clip_layer(fmt::format("{}.encoder.layers.{}.", tower, layer), vision, add);
   }
   add.trained(vision.pooled > 0);
   add.norm(tower + ".post_layernorm", width);
@@ -541,6 +584,21 @@ void lay_out_step(const VisionSpec& vision, std::int64_t text_hidden, Layout& la
   add.linear(std::string(kProjectorModule), vision.out_width(), text_hidden, vision.projector_bias);
 }
 
+void lay_out_minimax(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  const std::string tower(kTowerModule), projector(kProjectorModule);
+  const std::int64_t width = vision.hidden, wide = vision.projector_width;
+  TowerBuilder add(layout.tower_parameters);
+  add.numbers(tower + ".embeddings.proj.weight",
+              {width, VisionSpec::kChannels, vision.frames, vision.patch, vision.patch});
+  add.norm(tower + ".pre_layrnorm", width);
+  for (int layer = 0; layer < vision.layers; ++layer)
+    lay_out_clip_layer(fmt::format("{}.layers.{}.", tower, layer), vision, add);
+  add.linear(projector + ".linear_1", width, wide);
+  add.linear(projector + ".linear_2", wide, text_hidden);
+  add.linear(projector + ".merge_linear_1", text_hidden * vision.merge * vision.merge, wide);
+  add.linear(projector + ".merge_linear_2", wide, text_hidden);
+}
+
 void lay_out_muse(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
   const std::string tower(kTowerModule), adapter(kAdapterModule), embedder = tower + ".patch_embedder.";
   const std::int64_t width = vision.hidden, wide = vision.projector_width;
@@ -566,6 +624,7 @@ void lay_out_muse(const VisionSpec& vision, std::int64_t text_hidden, Layout& la
 }  // namespace
 
 void lay_out_vision(const VisionSpec& vision, std::int64_t text_hidden, Layout& layout) {
+  if (vision.kind == TowerKind::kMiniMax) return lay_out_minimax(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kStep) return lay_out_step(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kGemma4) return lay_out_gemma4(vision, text_hidden, layout);
   if (vision.kind == TowerKind::kPixtral) return lay_out_pixtral(vision, text_hidden, layout);

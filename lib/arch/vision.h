@@ -24,6 +24,7 @@ enum class TowerKind : std::uint8_t {
   kPixtral,  ///< Mistral 3: RMSNorm, gated MLP, no biases; pictures of any size
   kGemma4,   ///< Gemma 4: RMSNorms around attention and a gated MLP, and of each head; pictures of any size
   kMuse,     ///< Muse-Glimmer: LayerNorm, learned positions beside the rotary ones, windows; pictures of any size
+  kMiniMax,  ///< MiniMax-M3: CLIP's layers with a rotation; pictures of any size
   kStep,     ///< Step 3.7: LayerNorm, learned positions beside the rotary ones, convolutions behind it; squares
 };
 
@@ -58,7 +59,7 @@ struct VisionSpec {
   bool windows_only = false;                      ///< in layers with a window only (Gemma 4)
   std::int32_t begin_token = -1, end_token = -1;  ///< around a picture's placeholders
 
-  // Qwen, Pixtral, Gemma 4, Muse-Glimmer and Step
+  // Qwen, Pixtral, Gemma 4, Muse-Glimmer, MiniMax-M3 and Step
   int merge = 1;                       ///< merge x merge patches become one row of the decoder
   int frames = 1;                      ///< of the patch's weight; a still picture is the same in all of them
   int table = 0;                       ///< side of the table of learned positions; Gemma 4: rows of its two;
@@ -67,10 +68,10 @@ struct VisionSpec {
   std::vector<int> whole_layers = {};  ///< with windows: layers that attend over the whole picture
   std::vector<int> deep_layers = {};   ///< Qwen3-VL: the j-th's output is added, merged, behind decoder layer j
 
-  // Pixtral and Muse-Glimmer
+  // Pixtral, Muse-Glimmer and MiniMax-M3
   double theta = 1e4;        ///< of the rotary frequencies
   double projector_eps = 0;  ///< of the projector's norm
-  int projector_width = 0;   ///< Muse-Glimmer: of its hidden layers
+  int projector_width = 0;   ///< Muse-Glimmer and MiniMax-M3: of its hidden layers
   bool gelu = false;         ///< activation of the gated MLP; else SiLU
 
   double layer_scale = 0;  ///< Step, which has `theta` too: where the factors of its branches begin

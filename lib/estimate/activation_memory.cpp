@@ -69,6 +69,12 @@ double compressed_mask(const arch::ModelSpec& spec, int layer, const ActivationR
   return static_cast<double>(r.sequence + r.sequence / rate);
 }
 
+/// Bytes per token of what an index chooses: a byte for each token of the sequence, once or for each of its heads.
+double index_mask(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  if (!spec.index || !spec.index->chooses(layer) || r.sequence <= spec.index->top_k) return 0;
+  return static_cast<double>(r.sequence) * (spec.index->block > 0 ? spec.index->heads : 1);
+}
+
 plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   if (r.shares != nullptr) return r.shares->layer(layer).widths;
   return {.heads = r.tp, .keys = std::min(r.tp, spec.kv_heads), .up = r.tp, .down = r.tp};
@@ -187,7 +193,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   if (spec.layer_input > 0) elements += 2 * w.stream + 3.0 * spec.layer_input;
   if (spec.layer_scale) elements += w.stream;
   // What was limited, beside its inputs; an activated gate and its up before limits behind the activation, too.
-  const bool inputs = spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates;
+  const bool inputs = spec.moe && spec.moe->swiglu_limit > 0 && !spec.moe->paired_gates && !spec.moe->shifted_gates;
   const auto kept_of = [&](double limit) { return inputs ? 1 : limit > 0 ? 1.5 : 0; };
   const double limited =
       kept_of(spec.mlp_limit(layer)) * w.up + kept_of(spec.expert_limit(layer)) * w.experts * w.expert_up;
@@ -198,7 +204,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   // Statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
   const auto tokens = static_cast<double>(r.tokens);
-  const double mask = compressed_mask(spec, layer, r);
+  const double mask = compressed_mask(spec, layer, r) + index_mask(spec, layer, r);
   const double whole = tokens * (elements * r.bytes + statistics + mask);
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.

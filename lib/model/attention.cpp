@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -8,9 +10,11 @@
 #include <ATen/ops/softplus.h>
 
 #include "base/error.h"
+#include "model/block_index.h"
 #include "model/blocks.h"
 #include "model/head_norm.h"
 #include "ops/element_type.h"
+#include "ops/graph.h"
 #include "ops/rope.h"
 #include "ops/split.h"
 
@@ -24,17 +28,6 @@ PlacedAngles angles_of(RopeTable& table, const Microbatch& microbatch) {
   if (microbatch.placed) return *microbatch.placed;
   const auto angles = table.angles(microbatch.reach());
   return {angles.cos, angles.sin, microbatch.positions};
-}
-
-/// Rotates the first table.width() elements of every head.
-at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch) {
-  const auto angles = angles_of(table, microbatch);
-  const auto rotate = [&](const at::Tensor& part) {
-    return ops::rope(part, angles.cos, angles.sin, angles.places, table.interleaved());
-  };
-  if (table.width() == x.size(-1)) return rotate(x);
-  const auto parts = ops::split(x, {table.width(), x.size(-1) - table.width()});
-  return at::cat({rotate(parts[0]), parts[1]}, -1);
 }
 
 /// Separate queries, keys and values [batch, tokens, heads, width].
@@ -73,9 +66,12 @@ class Attention : public Block {
     options_.softcap = spec_.attention_softcap;
     options_.sinks = weights.weight(Part::kSinks);
     if (weights.has(Part::kAttentionGate)) scale_ = weights.product({Part::kAttentionGate});
+    chooses_ = spec_.index && spec_.index->chooses(layer);
+    if (chooses_) index_ = BlockIndex(context, layer);
   }
 
-  bool keeps_keys() const override { return spec_.layers_without_keys == 0; }
+  /// The cache holds what attention needs of earlier tokens, but not what an index needs.
+  bool keeps_keys() const override { return spec_.layers_without_keys == 0 && !spec_.index; }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     const auto qkv = context_.seams.tensor->column(y, drawn(project_, microbatch));
@@ -88,14 +84,16 @@ class Attention : public Block {
       options.window = 0;
       options.causal = false;
     }
-    auto out = mix(qkv, microbatch, options);
+    auto out = mix(qkv, microbatch, options, choices(y, microbatch));
     if (!scale_.weights.empty()) out = scaled(out, context_.seams.tensor->column(y, drawn(scale_, microbatch)));
     return context_.seams.tensor->row(out, drawn(output_, microbatch));
   }
 
  private:
   /// [batch, tokens, (heads + groups) * width + groups * value width] to [batch, tokens, heads * value width].
-  at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options) {
+  /// `choices`: see attended().
+  at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options,
+                 const std::vector<at::Tensor>& choices) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = width_;
     if (microbatch.cache) {
       const auto [q, k, v, gate] = prepared(apart(qkv), microbatch);
@@ -120,8 +118,36 @@ class Attention : public Block {
     const auto heads = apart(qkv);
     const auto [q, k, v, gate] = prepared(heads, microbatch);
     if (microbatch.lent && !borrows_) *microbatch.lent = {k, v};
-    const auto out = alone ? ops::attention(q, k, v, options) : context_.seams.context->attention(q, k, v, options);
+    const auto out = !choices.empty() ? attended(q, k, v, options, choices)
+                     : alone          ? ops::attention(q, k, v, options)
+                                      : context_.seams.context->attention(q, k, v, options);
     return gated(out, gate).reshape({batch, tokens, heads_ * value_width_});
+  }
+
+  /// What the heads of the index choose, if this layer has one. Sequences of at most top_k tokens are seen whole.
+  std::vector<at::Tensor> choices(const at::Tensor& y, const Microbatch& microbatch) const {
+    if (!chooses_ || microbatch.length <= spec_.index->top_k) return {};
+    AUTOMODEL_CHECK(context_.seams.context->size() == 1, "attention over chosen blocks has all tokens");
+    const ops::NoGraph guard;
+    return index_.choose(context_.seams.tensor->enter(y.detach()), microbatch);
+  }
+
+  /// Attention of as many equal parts of the model's heads as there are choices, of which some heads are here.
+  at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, ops::AttentionOptions options,
+                      const std::vector<at::Tensor>& choices) const {
+    const std::int64_t share = spec_.heads_of(layer_) / std::ssize(choices), own = heads_ / groups_,
+                       first = heads_ < spec_.heads_of(layer_) ? context_.seams.tensor->rank() * heads_ : 0;
+    std::vector<at::Tensor> parts;
+    for (std::int64_t head = 0; head < heads_;) {
+      const auto chooser = (first + head) / share;
+      const auto count = std::min((chooser + 1) * share - first, heads_) - head;
+      const auto group = head / own, groups = std::max<std::int64_t>(count / own, 1);
+      options.chosen = choices[static_cast<std::size_t>(chooser)];
+      parts.push_back(
+          ops::attention(q.narrow(2, head, count), k.narrow(2, group, groups), v.narrow(2, group, groups), options));
+      head += count;
+    }
+    return at::cat(parts, 2);
   }
 
   /// `out` [batch, tokens, heads, width], without what values were padded with.
@@ -182,8 +208,8 @@ class Attention : public Block {
     if (spec_.qkv_clip > 0)
       for (auto* each : {&q, &k, &v}) *each = at::clamp(*each, -spec_.qkv_clip, spec_.qkv_clip);
     if (table_ != nullptr) {
-      q = rotated(q, *table_, microbatch);
-      if (!borrows_) k = rotated(k, *table_, microbatch);
+      q = rotated(q, *table_, microbatch, table_->interleaved());
+      if (!borrows_) k = rotated(k, *table_, microbatch, table_->interleaved());
     }
     if (late) norm();
     if (spec_.query_growth != 0) q = grown(q, spec_, microbatch.positions);
@@ -200,12 +226,24 @@ class Attention : public Block {
   HeadNorm query_norm_ = {}, key_norm_ = {};
   bool borrows_ = false;          ///< keys and values are another layer's (ModelSpec::layers_without_keys)
   bool values_are_keys_ = false;  ///< values are the keys' projection
-  bool blocks_ = true;            ///< all queries, then all keys, then all values
+  bool chooses_ = false;          ///< an index chooses what is seen
+  BlockIndex index_ = {};
+  bool blocks_ = true;  ///< all queries, then all keys, then all values
   std::int64_t heads_ = 1, groups_ = 1;
   ops::AttentionOptions options_ = {};
 };
 
 }  // namespace
+
+at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch, bool interleaved) {
+  const auto angles = angles_of(table, microbatch);
+  const auto rotate = [&](const at::Tensor& part) {
+    return ops::rope(part, angles.cos, angles.sin, angles.places, interleaved);
+  };
+  if (table.width() == x.size(-1)) return rotate(x);
+  const auto parts = ops::split(x, {table.width(), x.size(-1) - table.width()});
+  return at::cat({rotate(parts[0]), parts[1]}, -1);
+}
 
 std::unique_ptr<Block> make_attention(const BlockContext& context, int layer) {
   return std::make_unique<Attention>(context, layer);

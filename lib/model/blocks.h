@@ -159,6 +159,10 @@ class UnitRms {
 /// value may be another layer's.
 at::Tensor copied(const ops::Parameter& parameter, at::ScalarType type);
 
+/// x [batch, tokens, heads, width] with the first table.width() elements of every head rotated, at the places of the
+/// microbatch's tokens. `interleaved`: pairs of neighbours turn.
+at::Tensor rotated(const at::Tensor& x, RopeTable& table, const Microbatch& microbatch, bool interleaved);
+
 /// Where a norm stands; its epsilon and how it is scaled may follow from that.
 enum class NormPlace : std::uint8_t { kInput, kBranch, kEnd };
 

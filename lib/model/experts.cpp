@@ -14,6 +14,7 @@ Experts::Experts(const BlockContext& context, int layer)
     : gate_(gate_of(context.spec.activation)),
       gated_(context.spec.gated_mlp),
       paired_(context.spec.moe->paired_gates),
+      shifted_(context.spec.moe->shifted_gates),
       alpha_(context.spec.moe->swiglu_alpha),
       limit_(context.spec.moe->swiglu_limit),
       end_limit_(context.spec.expert_limit(layer)) {
@@ -47,6 +48,7 @@ Experts::Experts(const BlockContext& context, int layer)
 at::Tensor Experts::forward(const at::Tensor& x, const ops::GroupRows& rows) const {
   const auto wide = ops::grouped_linear(x, up_, rows);
   const auto activated = paired_          ? ops::paired_gate(wide, {alpha_, limit_})
+                         : shifted_       ? ops::shifted_gate(wide, {alpha_, limit_})
                          : end_limit_ > 0 ? ops::gated_within(wide, gate_, end_limit_)
                          : gated_         ? ops::gated(limit_ > 0 ? ops::limited(wide, limit_) : wide, gate_)
                                           : ops::activate(wide, gate_);

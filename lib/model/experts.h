@@ -29,7 +29,7 @@ class Experts {
   ops::GroupedLinear up_ = {}, down_ = {};
   ops::Gate gate_;
   bool gated_;
-  bool paired_;
+  bool paired_, shifted_;
   double alpha_, limit_, end_limit_;  ///< limits before the activation, and behind it
 };
 

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
@@ -38,6 +40,8 @@ class Mlp : public Block {
         scales_(context.spec.scales),
         limit_(limit),
         end_limit_(context.spec.mlp_limit(layer)) {
+    if (const auto& moe = context.spec.moe; moe && moe->shifted_gates)
+      shifted_ = {moe->swiglu_alpha, moe->swiglu_limit};
     const LayerWeights weights(context, layer);
     up_ = weights.product({parts.gate_up, parts.gate, parts.up});
     down_ = weights.product({parts.down});
@@ -62,6 +66,7 @@ class Mlp : public Block {
       const auto parts = ops::split(wide, {width, width});
       return ops::gated(at::cat({parts[0] * scales_.gate, parts[1]}, -1), gate_of(activation_));
     }
+    if (shifted_) return ops::shifted_gate(wide, *shifted_);
     if (end_limit_ > 0) return ops::gated_within(wide, gate_of(activation_), end_limit_);
     if (limit_ > 0) return ops::gated(ops::limited(wide, limit_), gate_of(activation_));
     return gated_ ? ops::gated(wide, gate_of(activation_)) : ops::activate(wide, gate_of(activation_));
@@ -73,6 +78,7 @@ class Mlp : public Block {
   double limit_, end_limit_;  ///< before the activation, and behind it
   ops::Linear up_ = {}, down_ = {};
   bool gated_ = false;
+  std::optional<ops::PairedGate> shifted_ = {};
   ops::XieluNumbers numbers_ = {};
 };
 

@@ -113,7 +113,8 @@ at::Tensor table_rows(const at::Tensor& table, int side, const std::vector<arch:
   return out;
 }
 
-PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& frequencies, const at::Tensor& like) {
+PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& frequencies, const at::Tensor& like,
+                          std::int64_t still) {
   const auto half = std::ssize(frequencies), patches = std::ssize(places.rows);
   const auto type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   auto cos = at::empty({patches, half}, at::kDouble), sin = at::empty({patches, half}, at::kDouble);
@@ -121,9 +122,10 @@ PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& f
   double* s = sin.mutable_data_ptr<double>();
   for (std::int64_t patch = 0; patch < patches; ++patch)
     for (std::int64_t i = 0; i < half; ++i) {
-      const auto& axis = i < half / 2 ? places.rows : places.columns;
-      const auto angle = static_cast<float>(axis[static_cast<std::size_t>(patch)]) *
-                         frequencies[static_cast<std::size_t>(i)];  // as transformers
+      const auto& axis = i < still + (half - still) / 2 ? places.rows : places.columns;
+      const auto angle = i < still ? 0.0F
+                                   : static_cast<float>(axis[static_cast<std::size_t>(patch)]) *
+                                         frequencies[static_cast<std::size_t>(i)];  // as transformers
       c[patch * half + i] = std::cos(static_cast<double>(angle));
       s[patch * half + i] = std::sin(static_cast<double>(angle));
     }
@@ -143,6 +145,14 @@ PatchRotation axial_rotation(const PatchPlaces& places, int width, double theta,
   return rotation_of(turned, frequencies, like);
 }
 
+PatchRotation third_rotation(const PatchPlaces& places, int width, double theta, const at::Tensor& like) {
+  const int third = width / 3 / 2;
+  std::vector<float> frequencies;
+  for (int i = 0; i < 3 * third; ++i)
+    frequencies.push_back(static_cast<float>(std::pow(theta, -1.0 * (i % third) / third)));
+  return rotation_of(places, frequencies, like, third);
+}
+
 at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchRotation& rotation,
                          const std::vector<std::int64_t>& sizes) {
   const std::int64_t hidden = qkv.size(1) / 3, width = hidden / heads;
@@ -154,9 +164,16 @@ at::Tensor attend_within(const at::Tensor& qkv, std::int64_t heads, const PatchR
 
 at::Tensor attend_within(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                          const PatchRotation& rotation, const std::vector<std::int64_t>& sizes, bool interleaved) {
-  const std::int64_t heads = q.size(2), width = q.size(3);
-  const auto turned_q = ops::rope(q, rotation.cos, rotation.sin, rotation.places, interleaved),
-             turned_k = ops::rope(k, rotation.cos, rotation.sin, rotation.places, interleaved);
+  const std::int64_t heads = q.size(2), width = q.size(3), turns = 2 * rotation.cos.size(1);
+  const auto turn = [&](const at::Tensor& x) {
+    return ops::rope(x, rotation.cos, rotation.sin, rotation.places, interleaved);
+  };
+  const auto turned = [&](const at::Tensor& x) {
+    if (turns == width) return turn(x);
+    const auto parts = ops::split(x, {turns, width - turns});
+    return at::cat({turn(parts[0]), parts[1]}, -1);
+  };
+  const auto turned_q = turned(q), turned_k = turned(k);
   std::vector<at::Tensor> out;
   std::int64_t first = 0;
   for (auto size = sizes.begin(); size != sizes.end();) {

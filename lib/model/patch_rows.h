@@ -38,17 +38,22 @@ std::vector<std::int64_t> inverse(const std::vector<std::int64_t>& order);
 at::Tensor table_rows(const at::Tensor& table, int side, const std::vector<arch::PatchGrid>& grids,
                       const PatchPlaces& places, bool halves);
 
-/// Angles of the rotation by row and column, [patches, width of a head / 2].
+/// Angles of the rotation by row and column, [patches, rotated width of a head / 2].
 struct PatchRotation {
   at::Tensor cos, sin, places;
 };
 /// The first half of `frequencies` rotates by row, the second by column; entry i turns the pair (i, i + its number) of
-/// a head. In the type and on the device of `like`, but at least in float32.
-PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& frequencies, const at::Tensor& like);
+/// a head. In the type and on the device of `like`, but at least in float32. `still`: so many in front of them rotate
+/// by time, which is 0 in a picture.
+PatchRotation rotation_of(const PatchPlaces& places, const std::vector<float>& frequencies, const at::Tensor& like,
+                          std::int64_t still = 0);
 /// The same where both halves of a head's pairs have the frequencies theta^(-4 i / width): the first half turns by
 /// row, the second by column, or with `columns_first` the other way round.
 PatchRotation axial_rotation(const PatchPlaces& places, int width, double theta, bool columns_first,
                              const at::Tensor& like);
+
+/// The same by time, row and column, in a third of a head's pairs each; what is left of the head stays as it is.
+PatchRotation third_rotation(const PatchPlaces& places, int width, double theta, const at::Tensor& like);
 
 /// Attention of rows to each other within consecutive parts of `sizes` patches; parts of one size that follow each
 /// other run together. `qkv`: queries, keys and values [patches, 3 * width], by heads. Returns [patches, width].

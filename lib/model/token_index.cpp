@@ -6,7 +6,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/topk.h>
@@ -16,8 +15,6 @@
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/norm.h"
-#include "ops/rope.h"
-#include "ops/split.h"
 
 namespace automodel::model {
 
@@ -52,14 +49,11 @@ TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*contex
   weights_ = weights.weight(Part::kIndexWeights);
 }
 
-/// Rotates the first table.width() elements of every head: [batch, tokens, heads, width].
-at::Tensor TokenIndex::rotated(const at::Tensor& x, const Microbatch& microbatch) const {
-  if (table_ == nullptr) return x;
-  const auto angles = table_->angles(microbatch.reach());
-  const auto parts = ops::split(x, {table_->width(), x.size(-1) - table_->width()});
-  const auto first =
-      ops::rope(parts[0].contiguous(), angles.cos, angles.sin, microbatch.positions, index_->interleaved);
-  return at::cat({first, parts[1]}, -1);
+at::Tensor seen_tokens(const Microbatch& microbatch, std::int64_t tokens, at::Device device) {
+  const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(device));
+  const auto may = places.unsqueeze(0).le(places.unsqueeze(1)).unsqueeze(0);
+  const auto& segments = microbatch.segments;
+  return segments.defined() ? may.logical_and(ops::same_segment(segments, segments).squeeze(1)) : may;
 }
 
 at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const {
@@ -67,16 +61,16 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   const auto batch = y.size(0), tokens = y.size(1);
   const auto heads = std::int64_t{index_->heads}, dim = std::int64_t{index_->dim};
   const auto type = ops::compute_type(y.scalar_type());
-  const auto q = rotated(product(low_q, *query_).view({batch, tokens, heads, dim}), microbatch).to(type);
+  const auto turned = [&](const at::Tensor& x) {
+    return (table_ == nullptr ? x : rotated(x, *table_, microbatch, index_->interleaved)).to(type);
+  };
+  const auto q = turned(product(low_q, *query_).view({batch, tokens, heads, dim}));
   const auto normed = ops::layer_norm(product(y, *key_), key_norm_, key_norm_bias_, kKeyNormEps);
-  const auto k = rotated(normed.unsqueeze(2), microbatch).to(type).squeeze(2);
+  const auto k = turned(normed.unsqueeze(2)).squeeze(2);
   const auto weights = at::matmul(y.to(type), weights_->dense().to(type).t()) / std::sqrt(static_cast<double>(heads));
-  const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(y.device()));
-  auto may = places.unsqueeze(0).le(places.unsqueeze(1)).unsqueeze(0);
-  if (const auto& segments = microbatch.segments; segments.defined())
-    may = may.logical_and(ops::same_segment(segments, segments).squeeze(1));
   const auto keys = k.transpose(1, 2) / std::sqrt(static_cast<double>(dim));
-  return best_scored(q, keys, weights, may, std::min<std::int64_t>(index_->top_k, tokens));
+  return best_scored(q, keys, weights, seen_tokens(microbatch, tokens, y.device()),
+                     std::min<std::int64_t>(index_->top_k, tokens));
 }
 
 }  // namespace automodel::model

@@ -21,9 +21,12 @@ struct TokenChoices {
 at::Tensor best_scored(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& weights, const at::Tensor& may,
                        std::int64_t most);
 
-/// The index of a layer that chooses (arch::TokenIndex): heads of queries projected from attention's low-rank queries,
-/// and one key per token. The score of token k for token q is the sum over heads of w_h relu(q_h k), with weights w
-/// projected from token q. No gradient passes through the choice.
+/// bool [batch or 1, tokens, tokens]: which keys a query may see, earlier ones of its document.
+at::Tensor seen_tokens(const Microbatch& microbatch, std::int64_t tokens, at::Device device);
+
+/// The index of a layer that chooses (arch::TokenIndex) tokens one by one: heads of queries projected from attention's
+/// low-rank queries, and one key per token. The score of token k for token q is the sum over heads of w_h relu(q_h k),
+/// with weights w projected from token q. No gradient passes through the choice.
 class TokenIndex {
  public:
   TokenIndex() = default;
@@ -35,8 +38,6 @@ class TokenIndex {
   at::Tensor choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const;
 
  private:
-  at::Tensor rotated(const at::Tensor& x, const Microbatch& microbatch) const;
-
   const arch::TokenIndex* index_ = nullptr;
   RopeTable* table_ = nullptr;
   ops::Parameter *query_ = nullptr, *key_ = nullptr, *key_norm_ = nullptr, *key_norm_bias_ = nullptr,

@@ -76,6 +76,7 @@ PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Ten
 
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {
   if (spec.kind == arch::TowerKind::kPixtral) return make_pixtral_tower(spec, weights);
+  if (spec.kind == arch::TowerKind::kMiniMax) return make_minimax_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kStep) return make_step_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kGemma4) return make_gemma4_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kMuse) return make_muse_tower(spec, weights);

@@ -105,6 +105,8 @@ std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& sp
 std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Muse-Glimmer's, with its adapter and projection.
 std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const Weights& weights);
+/// MiniMax-M3's, with its projector.
+std::unique_ptr<const VisionTower> make_minimax_tower(const arch::VisionSpec& spec, const Weights& weights);
 /// Step 3.7's, with its projector.
 std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const Weights& weights);
 std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);

@@ -95,26 +95,82 @@ class GatedBackward : public Backward {
   Gate gate_;
 };
 
+/// Gates and ups of x [..., 2 * width], as views: neighbours, or with `apart` in two halves.
+struct GateAndUp {
+  GateAndUp(const at::Tensor& x, bool apart) {
+    auto shape = x.sizes().vec();  // not -1: there may be no rows
+    const auto width = shape.back() / 2;
+    shape.back() = apart ? 2 : width;
+    shape.push_back(apart ? width : 2);
+    const auto whole = x.view(shape);
+    gate = whole.select(apart ? -2 : -1, 0);
+    up = whole.select(apart ? -2 : -1, 1);
+  }
+  at::Tensor gate, up;
+};
+
 class PairedGateBackward : public Backward {
  public:
-  PairedGateBackward(at::Tensor x, PairedGate gate) : x_(std::move(x)), gate_(gate) {}
+  PairedGateBackward(at::Tensor x, PairedGate gate, bool apart) : x_(std::move(x)), gate_(gate), apart_(apart) {}
   std::vector<at::Tensor> backward(std::vector<at::Tensor> gradients, const std::vector<bool>&) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
     const auto gradient = gradients[0].to(x_.scalar_type()).contiguous();
     auto dx = at::empty_like(x_, at::MemoryFormat::Contiguous);
-    const auto* device = device_kernels(x_);
-    device->paired_gate_backward(element_of(x_), gradient.const_data_ptr(), x_.const_data_ptr(), dx.mutable_data_ptr(),
-                                 1, gradient.numel(), gate_, device->stream());
+    if (const auto* device = device_kernels(x_))
+      device->paired_gate_backward(element_of(x_), gradient.const_data_ptr(), x_.const_data_ptr(),
+                                   dx.mutable_data_ptr(), 1, gradient.numel(), gate_, device->stream());
+    else
+      composed(gradient, dx);
     return {dx};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
   const char* name() const override { return "paired_gate"; }
 
  private:
+  void composed(const at::Tensor& gradient, const at::Tensor& out) const {
+    const GateAndUp in(x_, apart_), to(out, apart_);
+    const auto gate = gate_.limit > 0 ? at::clamp_max(in.gate, gate_.limit) : in.gate,
+               up = gate_.limit > 0 ? at::clamp(in.up, -gate_.limit, gate_.limit) : in.up;
+    const auto share = at::sigmoid(gate * gate_.alpha);
+    auto of_gate = gradient * (up + 1) * share * (1 + gate * gate_.alpha * (1 - share));
+    auto of_up = gradient * gate * share;
+    if (gate_.limit > 0) {  // at a limit itself the gradient passes, as PyTorch's clamp lets it
+      of_gate.mul_(in.gate.le(gate_.limit));
+      of_up.mul_(in.up.abs().le(gate_.limit));
+    }
+    to.gate.copy_(of_gate);
+    to.up.copy_(of_up);
+  }
+
   at::Tensor x_;
   PairedGate gate_;
+  bool apart_;
 };
+
+at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate, bool apart) {
+  auto shape = x.sizes().vec();
+  shape.back() /= 2;
+  at::Tensor input, out;
+  {
+    NoGraph guard;
+    input = x.detach().contiguous();
+    if (const auto* device = device_kernels(input)) {
+      out = at::empty(shape, input.options());
+      device->paired_gate_forward(element_of(input), input.const_data_ptr(), out.mutable_data_ptr(), 1, out.numel(),
+                                  gate, device->stream());
+    } else {
+      auto [held, up] = GateAndUp(input, apart);
+      if (gate.limit > 0) {
+        held = at::clamp_max(held, gate.limit);
+        up = at::clamp(up, -gate.limit, gate.limit);
+      }
+      out = (up + 1) * held * at::sigmoid(held * gate.alpha);
+    }
+  }
+  if (records({x})) record({out}, {x}, std::make_unique<PairedGateBackward>(input, gate, apart));
+  return out;
+}
 
 class ActivateBackward : public Backward {
  public:
@@ -233,29 +289,15 @@ at::Tensor gated_within(const at::Tensor& x, Gate gate, double limit) {
 }
 
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate) {
-  auto shape = x.sizes().vec();
+  return paired_gate(x, gate, false);
+}
+
+at::Tensor shifted_gate(const at::Tensor& x, const PairedGate& gate) {
+  if (device_kernels(x) == nullptr) return paired_gate(x, gate, true);
+  auto shape = x.sizes().vec();  // the kernels take pairs
   shape.back() /= 2;
-  const auto* device = device_kernels(x);
-  if (device == nullptr) {
-    shape.push_back(2);
-    const auto pairs = x.view(shape);  // view, not reshape or -1: there may be no rows
-    auto held = pairs.select(-1, 0), up = pairs.select(-1, 1);
-    if (gate.limit > 0) {
-      held = held.clamp(std::nullopt, gate.limit);
-      up = up.clamp(-gate.limit, gate.limit);
-    }
-    return (up + 1) * held * at::sigmoid(held * gate.alpha);
-  }
-  at::Tensor input, out;
-  {
-    NoGraph guard;
-    input = x.detach().contiguous();
-    out = at::empty(shape, input.options());
-    device->paired_gate_forward(element_of(input), input.const_data_ptr(), out.mutable_data_ptr(), 1, out.numel(), gate,
-                                device->stream());
-  }
-  if (records({x})) record({out}, {x}, std::make_unique<PairedGateBackward>(input, gate));
-  return out;
+  shape.insert(shape.end() - 1, 2);
+  return paired_gate(x.reshape(shape).transpose(-1, -2).reshape(x.sizes()), gate, false);
 }
 
 at::Tensor activate(const at::Tensor& x, Gate gate) {

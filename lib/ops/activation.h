@@ -20,6 +20,8 @@ at::Tensor gated_within(const at::Tensor& x, Gate gate, double limit);
 /// gpt-oss's paired gate: each row of x [..., 2 * width] interleaves gate and up (gate, up, gate, up, ...). Returns
 /// [..., width].
 at::Tensor paired_gate(const at::Tensor& x, const PairedGate& gate);
+/// The same of rows that hold all gates, then all ups (MiniMax-M3).
+at::Tensor shifted_gate(const at::Tensor& x, const PairedGate& gate);
 
 /// act(x), without a gate.
 at::Tensor activate(const at::Tensor& x, Gate gate);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -47,6 +48,12 @@ class Settings {
     const auto* value = find(key);
     return value != nullptr && value->is_string() ? value->get<std::string>() : "";
   }
+  /// Whether the value is a list; of these numbers.
+  bool is_list(const char* key) const {
+    const auto* value = find(key);
+    return value != nullptr && value->is_array();
+  }
+  bool is_list(const char* key, const std::vector<int>& numbers) const { return is_list(key) && *find(key) == numbers; }
   std::array<double, 3> colours(const char* key, const std::array<double, 3>& otherwise) const {
     const auto* value = find(key);
     if (value == nullptr) return otherwise;
@@ -95,9 +102,8 @@ class Settings {
   const Json& json_;
 };
 
-/// Sizes of Qwen2VLImageProcessor; min_pixels and max_pixels win over `size`.
-PatchSettings patches_of(const Settings& settings) {
-  PatchSettings out;
+/// Sizes of Qwen2VLImageProcessor; min_pixels and max_pixels win over `size`. `out`: without any.
+PatchSettings patches_of(const Settings& settings, PatchSettings out = {}) {
   const auto side = [&](const char* key, int otherwise) { return static_cast<int>(settings.count(key, otherwise)); };
   out.patch = side("patch_size", out.patch);
   out.merge = side("merge_size", out.merge);
@@ -184,18 +190,29 @@ void set_muse(const Settings& settings, Processor& out) {
   out.picture_end = "<|image_end|>";
 }
 
+/// Sizes of MiniMaxM3VLImageProcessor, and what MiniMaxM3VLProcessor puts around a picture. The published size of
+/// 672 x 672 is none, as in transformers.
+void set_minimax(const Settings& settings, Processor& out) {
+  if (settings.is_list("size") && !settings.is_list("size", {672, 672}))
+    throw Refused{"'size' is a list; it has shortest_edge and longest_edge, in pixels of a picture"};
+  out.patches = patches_of(settings, {.least = 4 * 28 * 28, .most = 451584});
+  out.picture_begin = "]<]start of image[>[";
+  out.picture_end = "]<]end of image[>[";
+}
+
 Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
   const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral"),
              gemma4 = type.starts_with("Gemma4Image"), muse = type.starts_with("MuseGlimmerImage"),
+             minimax = type.starts_with("MiniMaxM3VLImage") || type.starts_with("MiniMaxVLImage"),
              // The class that comes with the published folder has no settings of its own.
       step = type.starts_with("Step3") || (type.empty() && whole.text("processor_class") == "Step3VLProcessor");
-  const bool any_size = qwen || pixtral || gemma4 || muse || step;
+  const bool any_size = qwen || pixtral || gemma4 || muse || minimax || step;
   if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
     throw Refused{
-        fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral, Muse-Glimmer and Step 3.7 have "
-                    "supported ones",
+        fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral, Muse-Glimmer, MiniMax-M3 and "
+                    "Step 3.7 have supported ones",
                     type.empty() ? "processor that it does not name" : printable(type, kMostShown))};
   if (settings.flag("do_pan_and_scan", false)) throw Refused{"do_pan_and_scan cuts pictures into crops"};
   Processor out;
@@ -208,6 +225,8 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
     out.patches = gemma4_patches(settings);
   } else if (muse) {
     set_muse(settings, out);
+  } else if (minimax) {
+    set_minimax(settings, out);
   } else if (step) {
     out.patches = step_patches(settings);
   } else if (out.resize) {
@@ -232,7 +251,7 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   out.normalize = settings.flag("do_normalize", !gemma4);
   constexpr std::array kHalf = {0.5, 0.5, 0.5}, kNone = {0.0, 0.0, 0.0}, kWhole = {1.0, 1.0, 1.0};
   constexpr std::array kMean = {0.48145466, 0.4578275, 0.40821073}, kDeviation = {0.26862954, 0.26130258, 0.27577711};
-  const bool as_clip = clip || qwen || pixtral || step;
+  const bool as_clip = clip || qwen || pixtral || minimax || step;
   out.mean = settings.colours("image_mean", gemma4 ? kNone : as_clip ? kMean : kHalf);
   out.deviation = settings.colours("image_std", gemma4 ? kWhole : as_clip ? kDeviation : kHalf);
   if (std::any_of(out.deviation.begin(), out.deviation.end(), [](double each) { return !(each > 0); }))

@@ -32,10 +32,10 @@ struct Parts {
   int count() const { return columns * rows; }
 };
 
-/// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor keeps the number of
-/// pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`, Gemma4ImageProcessor
-/// enlarges or reduces pictures until they have nearly `soft_tokens` tokens, MuseGlimmerImageProcessor reduces those of
-/// more than `grid_tokens` and otherwise takes the nearest shape.
+/// Pictures of any size in patches: sides are multiples of patch * merge. Qwen2VLImageProcessor and MiniMax-M3's keep
+/// the number of pixels between `least` and `most`, PixtralImageProcessor both sides within `longest_edge`,
+/// Gemma4ImageProcessor enlarges or reduces pictures until they have nearly `soft_tokens` tokens,
+/// MuseGlimmerImageProcessor reduces those of more than `grid_tokens` and otherwise takes the nearest shape.
 struct PatchSettings {
   int patch = 14;  ///< side in pixels
   int merge = 2;   ///< merge x merge patches become one token
@@ -70,7 +70,8 @@ struct Processor {
   std::array<double, 3> mean = {}, deviation = {1, 1, 1};
   /// PixtralProcessor: tokens behind each row of placeholders, and behind the last one; empty: none.
   std::string row_end = {}, picture_end = {};
-  /// MuseGlimmerProcessor: a token in front of the placeholders, and `picture_end` behind them; empty: none.
+  /// MuseGlimmerProcessor and MiniMaxM3VLProcessor: a token in front of the placeholders, and `picture_end` behind
+  /// them; empty: none.
   std::string picture_begin = {};
 
   /// The size to which a picture is resized, before it is cropped. Source: get_resize_output_image_size in transformers
@@ -115,8 +116,9 @@ bool has_processor(const std::filesystem::path& folder);
 
 /// Reads preprocessor_config.json, or the "image_processor" of processor_config.json, as CLIPImageProcessor,
 /// SiglipImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor, Qwen2VLImageProcessor, PixtralImageProcessor,
-/// MuseGlimmerImageProcessor and Step3p7ImageProcessor do. `whole`: processor_config.json beside it; empty: `text` is
-/// all there is. Null if it is another processor, or a setting is not supported; `why` then says so.
+/// MuseGlimmerImageProcessor, MiniMaxM3VLImageProcessor and Step3p7ImageProcessor do. `whole`: processor_config.json
+/// beside it; empty: `text` is all there is. Null if it is another processor, or a setting is not supported; `why` then
+/// says so.
 std::optional<Processor> parse_processor(std::string_view text, std::string& why, std::string_view whole = {});
 /// The same from a model's folder.
 std::optional<Processor> read_processor(const std::filesystem::path& folder, std::string& why);

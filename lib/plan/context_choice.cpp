@@ -70,10 +70,6 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
             .hint("use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
         break;
       }
-  if (model != nullptr && model->spec.index)
-    report.refuse("recurrent-context", "distributed.cp_size")
-        .says("attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split")
-        .hint("use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=

@@ -69,7 +69,8 @@ void set_sizes(const ModelChoice& model, FeaturePlan& out) {
   out.values = out.whole ? std::int64_t{model.spec.hidden} * (1 + model.spec.deep_layers()) : vision.out_width();
   if (out.whole) return;
   if (vision.pooled > 0) out.rows_per_token = static_cast<double>(vision.rows()) / vision.tokens();
-  if (vision.kind == arch::TowerKind::kPixtral || vision.kind == arch::TowerKind::kMuse)
+  using enum arch::TowerKind;
+  if (vision.kind == kPixtral || vision.kind == kMuse || vision.kind == kMiniMax)
     out.rows_per_token = vision.merge * vision.merge;
 }
 

@@ -17,8 +17,11 @@ void set_sizes(arch::Tower& tower, const ModelChoice& model) {
     const auto has = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
     // Matrices that every patch meets; positions are added. Step's convolutions have a row for 4 patches and for 16.
     const bool before_merger = !has("merger") && !has("projector") && !has("pos_embed") && !has("position");
-    const double rows = has("downsampler1") ? 1.0 / 4 : has("downsampler2") ? 1.0 / 16 : 1;
-    if (before_merger && parameter.shape.rank() > 1)
+    double rows = has("downsampler1") ? 1.0 / 4 : has("downsampler2") ? 1.0 / 16 : 1;
+    // A projector's rows are those of the decoder, but MiniMax's begins with patches.
+    if (has("projector.linear_") && model.spec.vision->kind == arch::TowerKind::kMiniMax)
+      rows = model.spec.vision->merge * model.spec.vision->merge;
+    if ((tower.projects() || before_merger) && parameter.shape.rank() > 1)
       tower.token_flops += 2 * rows * static_cast<double>(parameter.shape.elements());
   }
 }

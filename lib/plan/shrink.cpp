@@ -119,6 +119,8 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"num_key_value_heads", sizes.kv_heads},
       {"num_attention_groups", sizes.kv_heads},
       {"intermediate_size", sizes.inner},
+      {"dense_intermediate_size", sizes.inner},
+      {"shared_intermediate_size", sizes.inner},
       {"n_inner", sizes.inner},
       {"ffn_dim", sizes.inner},
       {"moe_intermediate_size", sizes.inner},
@@ -186,10 +188,21 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("partial_rotary_factor", nullptr);
     if (config.find("rope_parameters") != nullptr) config.set("rope_parameters", nullptr);
   }
+  if (spec.index && spec.index->block > 0) {
+    config.set("sparse_attention_config", nullptr);
+    Value::List layers;
+    for (const bool chooses : spec.index->layers) layers.emplace_back(chooses ? "minimax_m3_sparse" : "full_attention");
+    config.set("layer_types", Value(std::move(layers)));
+    config.set("index_n_heads", sizes.kv_heads);
+    config.set("index_head_dim", kHeadDim);
+    config.set("index_block_size", 2);
+    config.set("index_topk_blocks", mesh.cp > 1 ? sizes.length : 2);  // context-parallel ranks see all tokens
+  }
   // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
   // independent.
-  if (spec.index && std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
-    config.set("index_topk", kHeadDim);
+  if (spec.index && spec.index->block == 0 &&
+      std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
+    config.set("index_topk", mesh.cp > 1 ? sizes.length : kHeadDim);
   // For families whose default head width is not hidden_size / heads.
   const bool latent = config.find("kv_lora_rank") != nullptr;
   if (config.find("head_dim") == nullptr && !latent &&

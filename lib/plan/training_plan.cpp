@@ -355,14 +355,22 @@ config::Value acting_sections(const Recipe& recipe) {
   return out;
 }
 
-/// If sequences are longer than the selection, a layer that reuses an earlier layer's token selection must be in the
-/// same stage.
+/// If sequences are longer than the selection, it is made of the whole sequence, and a layer that reuses an earlier
+/// layer's must be in the same stage.
 void check_token_index(const TrainingPlan& plan, Located& report) {
-  if (!plan.model || !plan.model->spec.index || !plan.pipeline) return;
+  if (!plan.model || !plan.model->spec.index) return;
   const auto& index = *plan.model->spec.index;
-  if (plan.batch.planned_length() <= index.top_k) return;
+  const auto longest = std::max(plan.batch.length, plan.batch.validation_length);
+  if (plan.mesh.sizes().cp > 1 && (plan.batch.length == 0 || longest > index.top_k))
+    report.refuse("recurrent-context", "distributed.cp_size")
+        .says("attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split")
+        .hint(
+            "use cp_size 1, where tensor parallelism with sequence_parallel shards a sequence's activations, or "
+            "sequences of at most {} tokens, which are seen whole",
+            index.top_k);
+  if (!plan.pipeline || plan.batch.planned_length() <= index.top_k) return;
   for (const auto& stage : plan.pipeline->stages) {
-    if (stage.part.layers.empty() || index.chooses(stage.part.layers.front())) continue;
+    if (stage.part.layers.empty() || !index.reuses(stage.part.layers.front())) continue;
     const int layer = stage.part.layers.front();
     report.refuse("split-conflict", "distributed.pipeline")
         .says("stage {} begins with layer {}, which uses the tokens selected by layer {}", stage.stage, layer,

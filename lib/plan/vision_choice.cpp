@@ -146,6 +146,7 @@ void choose_processor(const config::LoadedRecipe& recipe, ModelChoice& model, Lo
     if (vision.kind == kQwen3) std::tie(patches->least, patches->most) = std::pair(64 * 32 * 32, 16384 * 32 * 32);
     if (vision.kind == kGemma4) patches->soft_tokens = 280;
     if (vision.kind == kMuse) patches->grid_tokens = 4096;
+    if (vision.kind == kMiniMax) std::tie(patches->least, patches->most) = std::pair(4 * 28 * 28, 451584);
     if (vision.kind == kStep) patches->parts = {.whole = vision.image};
   } else {
     return;

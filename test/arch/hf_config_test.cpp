@@ -494,6 +494,66 @@ TEST_CASE("Step 3.5's layers are read from published configs and from those of t
   CHECK(changed(R"("sliding_window": 8, )", "") == Ids{"missing-key"});
 }
 
+TEST_CASE("MiniMax-M3's layers are read from published configs and from those of transformers", "[arch]") {
+  const auto with = [](const std::string& keys) {
+    return R"({"model_type": "minimax_m3_vl_text", "hidden_size": 64, "dense_intermediate_size": 128,
+      "intermediate_size": 16, "shared_intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "num_local_experts": 8, "num_experts_per_tok": 2)" +
+           (keys.empty() ? "" : ", " + keys) + "}";
+  };
+  const std::string marks = R"("sparse_attention_freq": [0, 1, 1])",
+                    sparse = R"("sparse_attention_config": {"use_sparse_attention": true, "sparse_index_dim": 12,
+      "sparse_num_index_heads": 2, "sparse_topk_blocks": 3, "sparse_block_size": 4, "sparse_score_type": "max",
+      "sparse_init_block": 0, "sparse_local_block": 2, "sparse_disable_index_value": [0, 1, 1], )" +
+                             marks + "}",
+                    rotated = R"("rotary_dim": 8, "partial_rotary_factor": 0.5, "rope_theta": 700)";
+  const auto published = rotated + R"(, "moe_layer_freq": [0, 1, 1], "hidden_act": "swigluoai", "use_gemma_norm": true,
+      "qk_norm_type": "per_head", "num_mtp_modules": 7, )" +
+                         sparse;
+  const auto spec = spec_of(with(published));
+  CHECK(spec == spec_of(with(R"("rope_parameters": {"rope_theta": 700, "partial_rotary_factor": 0.5}, "rotary_dim": 64,
+      "hidden_act": "silu", "mlp_layer_types": ["dense", "sparse", "sparse"], "layer_types": ["full_attention",
+      "minimax_m3_sparse", "minimax_m3_sparse"], "index_n_heads": 2, "index_head_dim": 12, "index_block_size": 4,
+      "index_topk_blocks": 3, "index_local_blocks": 2, "num_mtp_modules": 7)")));
+  CHECK(*spec.index ==
+        TokenIndex{.top_k = 12, .block = 4, .local = 2, .heads = 2, .dim = 12, .layers = {false, true, true}});
+  CHECK_FALSE(spec.index->reuses(0));
+  CHECK(spec.moe_layers == std::vector{false, true, true});
+  CHECK(std::tuple(spec.ffn, spec.moe->ffn, spec.moe->shared_ffn) == std::tuple(128, 16, 24));
+  CHECK(std::pair(spec.rope.rotary_dim, spec.rope.theta) == std::pair(8, 700.0));
+  CHECK(std::pair(spec.moe->swiglu_alpha, spec.moe->swiglu_limit) == std::pair(1.702, 7.0));
+  CHECK(spec.mtp_layers == 7);
+  CHECK_FALSE(spec_of(with(rotated)).index);  // no layer has one
+  CHECK(spec_of(with("")).moe_layers == std::vector{true, true, true});
+  for (const auto& [keys, id] : std::map<std::string, std::string>{
+           {R"("rotary_dim": 8)", "bad-value"},
+           {R"("hidden_act": "gelu")", "bad-value"},
+           {R"("use_gemma_norm": false)", "bad-value"},
+           {R"("use_qk_norm": false)", "bad-value"},
+           {R"("qk_norm_type": "all_heads")", "bad-value"},
+           {R"("attention_output_gate": true)", "bad-value"},
+           {R"("n_shared_experts": 2)", "bad-value"},
+           {R"("scoring_func": "softmax")", "bad-value"},
+           {R"("use_routing_bias": false)", "bad-value"},
+           {R"("router_jitter_noise": 0.1)", "bad-value"},
+           {R"("swiglu_limit": 0)", "bad-value"},
+           {R"("moe_layer_freq": [0, 1])", "bad-value"},
+           {R"("layer_types": ["full_attention", "full_attention", "sliding_attention"])", "bad-value"},
+           {R"("sparse_attention_config": {"use_sparse_attention": false, )" + marks + "}", "bad-value"},
+           {R"("sparse_attention_config": {"sparse_score_type": "mean", )" + marks + "}", "bad-value"},
+           {R"("sparse_attention_config": {"sparse_init_block": 1, )" + marks + "}", "bad-value"},
+           {R"("sparse_attention_config": {"sparse_disable_index_value": [0, 1, 0], )" + marks + "}", "bad-value"},
+           {R"("sparse_attention_config": {"sparse_index_dim": 8, )" + marks + "}", "bad-value"},
+           {R"("sparse_attention_config": {"sparse_num_index_heads": 3, )" + marks + "}", "indivisible"}}) {
+    CAPTURE(keys);
+    CHECK(ids(parse_hf_config(with(keys), "config.json").errors) == Ids{id});
+  }
+  const auto layout = layout_of(spec);
+  CHECK(layout.kinds.size() == 2);
+  CHECK(layout.kinds[1].module(Part::kIndexQuery) == "self_attn.index_q_proj");
+  CHECK(layout.kinds[1].module(Part::kSharedGate) == "block_sparse_moe.shared_experts.gate_proj");
+}
+
 TEST_CASE("a quantized model is plan-only with a reason, and an encoder-decoder model is refused", "[arch]") {
   const auto quantized = parse_hf_config(small("llama", R"("quantization_config": {"quant_method": "fp8"})"), "c.json");
   REQUIRE(quantized.spec);

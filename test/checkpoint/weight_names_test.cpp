@@ -1,7 +1,11 @@
 // Tensor names in folders, matched with the parameters of models.
 #include "checkpoint/format/weight_names.h"
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <numeric>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -173,6 +177,45 @@ TEST_CASE("Weights of Step 3.5's experts are found in a stack of each matrix, an
   CHECK(found.problems.empty());
   CHECK(found.places.at("model.layers.2.moe.experts.5.down_proj.weight").first == 5 * inner * hidden);
   CHECK(found.places.size() == recorded["weights"].size());
+}
+
+TEST_CASE("Weights of MiniMax-M3's language model are found as published, and written as transformers stores them") {
+  const auto recorded = golden::load("hf_families/minimax_m3.json");
+  auto parsed = arch::parse_hf_config(recorded["config"].dump(), "config.json");
+  REQUIRE(parsed.spec);
+  const Model model{*parsed.spec, arch::layout_of(*parsed.spec), {}};
+  Tensors published, written;
+  for (const auto& [name, rule] : recorded["weights"].items())
+    published[name] = rule["shape"].get<std::vector<std::int64_t>>();
+  std::map<std::string, std::int64_t> elements;
+  for (const auto& parameter : arch::parameters(model.layout)) {
+    const auto place = written_as(parameter, model.spec);
+    written[place.name] = place.shape;
+    elements[place.name] += parameter.shape.elements();
+    const auto part = [&](std::string_view of) { return parameter.fqn.ends_with(of); };
+    const std::int64_t own = parameter.shape.elements(), expert = std::max(parameter.expert, 0);
+    CHECK(place.first == (part(".up_proj.weight") ? own
+                          : part(".w3.weight")    ? (2 * expert + 1) * own
+                          : part(".w1.weight")    ? 2 * expert * own
+                                                  : expert * own));
+  }
+  for (const auto& [name, shape] : written)  // each tensor is filled
+    CHECK(elements[name] == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+  CHECK(written.at("model.layers.0.mlp.gate_up_proj.weight") == std::vector<std::int64_t>{128, 48});
+  CHECK(written.at("model.layers.1.mlp.experts.gate_up_proj") == std::vector<std::int64_t>{8, 32, 48});
+  CHECK(written.contains("model.layers.1.mlp.gate.e_score_correction_bias"));
+  CHECK(written.contains("model.layers.1.mlp.shared_experts.gate_up_proj.weight"));
+  CHECK(written.contains("model.layers.2.self_attn.indexer.k_norm.weight"));
+  for (auto* tensors : {&published, &written}) {
+    (*tensors)["model.mtp.layers.0.eh_proj.weight"] = {48, 96};  // for multi-token prediction
+    const auto found = find(model, *tensors);
+    INFO(to_text(found.problems));
+    CHECK(found.problems.empty());
+    CHECK(found.places.size() == recorded["weights"].size());
+  }
+  const auto found = find(model, written);
+  CHECK(found.places.at("model.layers.1.block_sparse_moe.experts.5.w3.weight").first == 11 * 16 * 48);
+  CHECK(found.places.at("model.layers.0.mlp.up_proj.weight").first == 64 * 48);
 }
 
 TEST_CASE("Missing, unexpected and mis-shaped tensors are all reported, and no weights are placed") {

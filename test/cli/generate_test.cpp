@@ -149,7 +149,7 @@ test::Outcome ask(const test::TemporaryFolder& folder, const json& question, con
 TEST_CASE("answers about pictures are those of transformers, for every family") {
   const test::TemporaryFolder folder;
   const auto questions = recorded({});
-  REQUIRE(questions.size() == 44);
+  REQUIRE(questions.size() == 48);
   for (const auto& each : questions) {
     INFO(each.dump());
     const auto answer = answers(ask(folder, each, "--json --max-new-tokens 16"))[0];
@@ -171,7 +171,7 @@ TEST_CASE("logits behind pictures are those of transformers") {
 TEST_CASE("answers about pictures are the same on two stages and on two tensor-parallel ranks") {
   const test::TemporaryFolder folder;
   for (const auto& [mesh, families] : std::vector<std::pair<std::string, std::vector<std::string>>>{
-           {" --pp-size 2", {"qwen3_vl", "gemma4_moe"}}, {" --tp-size 2", {"gemma3", "mistral3"}}})
+           {" --pp-size 2", {"qwen3_vl", "gemma4_moe"}}, {" --tp-size 2", {"gemma3", "minimax_m3_vl", "mistral3"}}})
     for (const auto& each : recorded(families)) {
       if (each.at("pictures").size() != 2) continue;
       INFO(mesh << each.dump());

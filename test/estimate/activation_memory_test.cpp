@@ -79,6 +79,21 @@ TEST_CASE("compressed attention keeps a byte for each token and entry of the seq
   CHECK(of(3).kept == of(2).kept);  // no window is complete: a mask is not needed
 }
 
+TEST_CASE("what an index chooses is kept, a byte for each token of the sequence and each head that chooses", "[plan]") {
+  auto spec = dense(16);
+  const auto kept = [&](std::int64_t sequence) {
+    return layer_activations(spec, 0, {.tokens = 40, .sequence = sequence, .bytes = 2}).kept;
+  };
+  const double without = kept(40);
+  spec.index = arch::TokenIndex{.top_k = 20, .heads = 3, .dim = 8, .layers = {true}};
+  CHECK(kept(40) - without == 40 * 40);
+  CHECK(kept(20) == without);  // all are seen
+  spec.index->block = 4;
+  CHECK(kept(40) - without == 40 * 40 * 3);
+  spec.index->layers = {false};
+  CHECK(kept(40) == without);
+}
+
 TEST_CASE("scores of attention that no fused kernel computes are part of the working memory", "[plan]") {
   auto spec = dense(160);
   const auto fused = layer_activations(spec, 0, kTenTokens);

@@ -58,7 +58,18 @@ const std::vector<test::RankCase> kCases = {
              "embd_pdrop: 0.0, resid_pdrop: 0.0",
              "model_type: muse_glimmer_text, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
              "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, vocab_size: 68, max_position_embeddings: "
-             "32, sliding_window: 5"})
+             "32, sliding_window: 5",
+             // Indices that would choose more tokens than there are.
+             "model_type: deepseek_v32, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
+             "num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 68, max_position_embeddings: 32, "
+             "n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, topk_group: 2, "
+             "n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, "
+             "qk_rope_head_dim: 4, v_head_dim: 6, index_n_heads: 2, index_head_dim: 8",
+             "model_type: minimax_m3_vl_text, hidden_size: 32, dense_intermediate_size: 48, num_hidden_layers: 2, "
+             "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, num_local_experts: 4, num_experts_per_tok: "
+             "2, intermediate_size: 12, shared_intermediate_size: 16, mlp_layer_types: [dense, sparse], vocab_size: "
+             "68, max_position_embeddings: 32, layer_types: [minimax_m3_sparse, full_attention], index_n_heads: 2, "
+             "index_head_dim: 8, index_block_size: 4"})
          for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = family});
      },
      2, 2},

@@ -72,6 +72,11 @@ const std::vector<const char*> kFamilies = {
     "model_type: muse_glimmer_text, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
     "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, vocab_size: 68, max_position_embeddings: 32, "
     "sliding_window: 5, attention_bias: true",
+    "model_type: minimax_m3_vl_text, hidden_size: 32, dense_intermediate_size: 48, intermediate_size: 12, "
+    "shared_intermediate_size: 16, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, "
+    "num_local_experts: 4, num_experts_per_tok: 2, mlp_layer_types: [dense, sparse], vocab_size: 68, "
+    "max_position_embeddings: 32, layer_types: [minimax_m3_sparse, minimax_m3_sparse], index_n_heads: 2, "
+    "index_head_dim: 8, index_block_size: 2, index_topk_blocks: 3, swiglu_limit: 1.0",
 };
 constexpr int kPhi3 = 5;
 

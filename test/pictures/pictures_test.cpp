@@ -176,6 +176,10 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   CHECK(muse->resampling == Resampling::kLanczos);
   CHECK(std::pair(muse->mean, muse->deviation) == std::pair(std::array{0.5, 0.5, 0.5}, std::array{0.5, 0.5, 0.5}));
   CHECK(muse->picture_begin == "<|image_start|>");
+  const auto minimax = read(R"({"image_processor_type": "MiniMaxM3VLImageProcessor", "size": [672, 672]})");
+  REQUIRE(minimax);
+  CHECK(minimax->patches == PatchSettings{.least = 3136, .most = 451584});
+  CHECK(minimax->picture_end == "]<]end of image[>[");
   const std::string start = R"({"image_processor_type": "CLIPImageProcessor", )";
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "not a JSON object"},
@@ -197,6 +201,7 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
            {R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 99999})", "its patches"},
            {R"({"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 9, "max_pixels": 8})",
             "above its largest"},
+           {R"({"image_processor_type": "MiniMaxM3VLImageProcessor", "size": [336, 336]})", "'size' is a list"},
            {"{}", "does not name"},
            {start + R"("size": {"longest_edge": 3}})", "'size'"},
            {start + R"("size": {"shortest_edge": 0}})", "'size'"},

@@ -232,6 +232,7 @@ TEST_CASE("layers that share selected tokens cannot be split across stages or co
   const std::string two_stages = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}";
   CHECK(planned("tp_size: 2", in_pairs + "8").plan);
   CHECK(only_problem(planned("strategy: ddp, cp_size: 2", in_pairs + "8")) == "recurrent-context distributed.cp_size");
+  CHECK(planned("strategy: ddp, cp_size: 2", in_pairs + "60").plan);
   CHECK(planned(two_stages, in_pairs + "8").plan);
   const auto apart = planned(two_stages, one + "8");
   CHECK(only_problem(apart) == "split-conflict distributed.pipeline");

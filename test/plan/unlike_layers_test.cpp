@@ -197,6 +197,35 @@ TEST_CASE("a model of every kind has a small copy on the meshes that take it", "
   CHECK(copies > 70);
 }
 
+TEST_CASE("small copies of models whose index chooses blocks still choose among more tokens", "[plan]") {
+  const auto copied = [](const nlohmann::json& config, const std::string& mesh) {
+    auto text = config.dump();
+    text.back() = ' ';
+    const auto loaded = config::read_recipe(recipe(text.substr(1), mesh), "recipe.yaml", {}, {});
+    const auto whole = estimate::make_plan(loaded, {.world_size = 2, .training = true});
+    INFO(to_text(whole.problems));
+    REQUIRE(whole.plan);
+    auto copy = estimate::make_plan(shrink(loaded, *whole.plan).mesh, {.world_size = 2, .training = true});
+    INFO(to_text(copy.problems));
+    REQUIRE(copy.plan);
+    return std::pair(copy.plan->model->spec, copy.plan->batch.length);
+  };
+  auto config = golden::load("hf_families/minimax_m3.json")["config"];
+  const auto [spec, length] = copied(config, "strategy: fsdp2");
+  CHECK(spec.index->layers == std::vector{false, true, true});
+  CHECK(std::pair(spec.index->block, spec.index->top_k) == std::pair(2, 4));
+  CHECK(length > spec.index->top_k);
+  CHECK(spec.moe->shared_ffn < 24);
+  // Context-parallel ranks divide only what is seen whole.
+  config["sparse_attention_config"]["sparse_topk_blocks"] = 1024;
+  auto tokens = golden::load("hf_families/deepseek_v32.json")["config"];
+  tokens["index_topk"] = 1024;
+  for (const auto& each : {config, tokens}) {
+    const auto [divided, seen] = copied(each, "strategy: fsdp2, cp_size: 2");
+    CHECK(divided.index->top_k >= seen);
+  }
+}
+
 TEST_CASE("adapters leave out the index of compressed attention and what groups of heads share", "[plan]") {
   const auto plan = test::planned(
       "model: {pretrained_model_name_or_path: deepseek-ai/DeepSeek-V4-Flash}\ndataset: {_target_: mock, seq_length: "

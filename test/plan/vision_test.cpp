@@ -195,7 +195,7 @@ TEST_CASE("Gemma 4's towers have the parameters of transformers' modules", "[pla
 TEST_CASE("Qwen's, Gemma's and Mistral's towers are read as published folders and transformers spell them",
           "[plan][vision]") {
   for (const std::string family : {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3",
-                                   "gemma4", "gemma4_moe", "mistral3", "muse_glimmer", "step3p7"}) {
+                                   "gemma4", "gemma4_moe", "mistral3", "muse_glimmer", "step3p7", "minimax_m3_vl"}) {
     INFO(family);
     const auto file = golden_folder() + "/vlm/" + family + "/config";
     const auto read = [&](const std::string& name) {
@@ -525,6 +525,19 @@ TEST_CASE("Qwen3-VL's tower has the published parameters", "[plan][vision]") {
   CHECK(*towers[0].parameters == 8'767'123'696 - 8'190'735'360);
   // Two per weight of the patches and of the layers, which the mergers follow.
   CHECK(towers[0].token_flops == 2.0 * (3 * 2 * 16 * 16 * 1152 + 27 * (4 * 1152 * 1152 + 2 * 1152 * 4304)));
+}
+
+TEST_CASE("MiniMax-M3's tower and projector have the sizes of transformers' classes", "[plan][vision]") {
+  const auto text = *find_in_catalogue("MiniMaxAI/MiniMax-M3");
+  const auto parsed = arch::parse_hf_config(text, "config.json", {});
+  REQUIRE(parsed.spec);
+  const auto towers = towers_of(
+      ModelChoice{.spec = *parsed.spec, .layout = arch::layout_of(*parsed.spec), .config_text = std::string(text)});
+  REQUIRE(towers.size() == 2);
+  CHECK(std::pair(*towers[0].parameters, *towers[1].parameters) == std::pair(631185920L, 234381312L));
+  // The first MLP meets four patches for each row of the decoder.
+  const double wide = 6144;
+  CHECK(towers[1].token_flops == 2 * (4 * (1280 * wide + wide * wide) + 4 * wide * wide + wide * wide));
 }
 
 TEST_CASE("Gemma 4 with pictures is refused on meshes that its decoder does not allow", "[plan][vision]") {

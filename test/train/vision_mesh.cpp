@@ -120,7 +120,7 @@ void check_adapters(comm::World& world) {
 }
 
 void check_experts(comm::World& world) {
-  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe", "step3p7"})
+  for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe", "step3p7", "minimax_m3_vl"})
     check_both(world, {.mesh = "strategy: fsdp2, ep_size: 2, " + pipeline("1F1B"), .family = family, .data_ranks = 2});
 }
 

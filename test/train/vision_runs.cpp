@@ -144,8 +144,13 @@ std::string own_name(const std::string& name) {
   for (const char* same : {"lm_head", "model.language_model.", "model.visual.", "model.vision_", "model.embed_vision."})
     if (name.starts_with(same)) return name;
   if (name.starts_with("model.")) return "model.language_model." + name.substr(6);
-  const std::string projector = "vit_large_projector.";  // of Step 3.7
-  if (name.starts_with(projector)) return "model.multi_modal_projector." + name.substr(projector.size());
+  for (const auto& [published, own] : std::vector<std::pair<std::string, std::string>>{
+           {"vit_large_projector.", "multi_modal_projector."},  // of Step 3.7, and of MiniMax-M3
+           {"patch_merge_mlp.", "multi_modal_projector.merge_"},
+           {"vision_tower.vision_model.embeddings.patch_embedding.", "vision_tower.embeddings.proj."},
+           {"vision_tower.vision_model.encoder.", "vision_tower."},
+           {"vision_tower.vision_model.", "vision_tower."}})
+    if (name.starts_with(published)) return "model." + own + name.substr(published.size());
   const std::string decoder = "language_model.";
   if (name.starts_with(decoder + "lm_head")) return name.substr(decoder.size());
   if (name.starts_with(decoder + "model.")) return "model." + decoder + name.substr(decoder.size() + 6);

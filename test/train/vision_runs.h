@@ -54,7 +54,7 @@ Run cached(Run run);
 Run adapted(Run run);
 inline constexpr std::array kFamilies = {"gemma3",       "gemma4",      "gemma4_moe", "mistral3",
                                          "muse_glimmer", "qwen2_5_vl",  "qwen3_vl",   "qwen3_vl_moe",
-                                         "qwen3_5",      "qwen3_5_moe", "step3p7"};
+                                         "qwen3_5",      "qwen3_5_moe", "step3p7",    "minimax_m3_vl"};
 
 std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves);
 /// The name in memory, transformers' and ours, of a weight as transformers writes it.

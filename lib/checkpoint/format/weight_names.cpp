@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::string_view kStep = "step3p5";
+constexpr std::string_view kStep = "step3p5", kMiniMax = "minimax_m3_vl_text";
 
 /// A stored tensor that may hold a parameter: its name, its expected shape, and where the parameter is in it
 /// (WeightPlace).
@@ -77,22 +78,60 @@ void add_stacked(const arch::Parameter& parameter, const Shape& shape, std::int6
     out.push_back({std::move(name), {experts, shape[0], shape[1]}, parameter.expert * shape[0] * shape[1]});
 }
 
-/// Names of a model with a vision tower as published, and as transformers 5 writes them.
-void add_nested(std::vector<Candidate>& out) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPrefixes = {
+/// A prefix of names in memory, and the published one.
+using Prefixes = std::pair<std::string_view, std::string_view>;
+
+/// Of models that are saved under published names, because transformers writes those, too.
+std::span<const Prefixes> published_prefixes(const arch::ModelSpec& spec) {
+  static constexpr std::array<Prefixes, 3> kOfStep = {{{"model.language_model.", "model."},
+                                                       {"model.vision_model.", "vision_model."},
+                                                       {"model.multi_modal_projector.", "vit_large_projector."}}};
+  static constexpr std::array<Prefixes, 7> kOfMiniMax = {
       {{"model.language_model.", "language_model.model."},
-       {"model.language_model.", "model."},
-       {"model.visual.", "visual."},
        {"lm_head.", "language_model.lm_head."},
-       {"model.vision_tower.", "vision_tower."},
+       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
+       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
        {"model.vision_tower.", "vision_tower.vision_model."},
-       {"model.multi_modal_projector.", "multi_modal_projector."},
-       {"model.multi_modal_projector.", "vit_large_projector."},
-       {"model.vision_model.", "vision_model."}}};
+       {"model.multi_modal_projector.merge_", "patch_merge_mlp."},
+       {"model.multi_modal_projector.", "multi_modal_projector."}}};
+  if (spec.nested_in == "step3p7") return kOfStep;
+  if (spec.nested_in == "minimax_m3_vl") return kOfMiniMax;
+  return {};
+}
+
+/// MiniMax-M3's language model as transformers stores it by itself: experts joined, gates and ups of other blocks too.
+Candidate minimax_in_transformers(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts) {
+  std::vector<Candidate> joined;
+  add_fused(parameter, shape, experts, false, joined);
+  auto out = joined.empty() ? Candidate{parameter.fqn, shape} : joined.front();
+  for (const std::string_view half : {".gate_proj.weight", ".up_proj.weight"})
+    if (parameter.fqn.ends_with(half) && parameter.role != arch::Role::kTower)
+      out = {replaced(parameter.fqn, half, ".gate_up_proj.weight"),
+             {2 * shape[0], shape[1]},
+             half.starts_with(".up") ? shape[0] * shape[1] : 0};
+  for (const auto& [own, other] :
+       {std::pair(".block_sparse_moe.e_score", ".mlp.gate.e_score"), std::pair(".block_sparse_moe.", ".mlp."),
+        std::pair(".self_attn.index_", ".self_attn.indexer.")})
+    if (auto name = replaced(out.name, own, other); !name.empty()) out.name = std::move(name);
+  return out;
+}
+
+/// Names of a model with a vision tower as published, and as transformers 5 writes them.
+void add_nested(const arch::ModelSpec& spec, std::vector<Candidate>& out) {
+  constexpr std::array<Prefixes, 9> kPrefixes = {{{"model.language_model.", "language_model.model."},
+                                                  {"model.language_model.", "model."},
+                                                  {"model.visual.", "visual."},
+                                                  {"lm_head.", "language_model.lm_head."},
+                                                  {"model.vision_tower.", "vision_tower."},
+                                                  {"model.vision_tower.", "vision_tower.vision_model."},
+                                                  {"model.multi_modal_projector.", "multi_modal_projector."},
+                                                  {"model.multi_modal_projector.", "vit_large_projector."},
+                                                  {"model.vision_model.", "vision_model."}}};
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
-    for (const auto& [own, other] : kPrefixes)
-      if (out[i].name.starts_with(own))
-        out.push_back({replaced(out[i].name, own, other), out[i].shape, out[i].first, out[i].stride});
+    for (const auto& prefixes : {std::span<const Prefixes>(kPrefixes), published_prefixes(spec)})
+      for (const auto& [own, other] : prefixes)
+        if (out[i].name.starts_with(own))
+          out.push_back({replaced(out[i].name, own, other), out[i].shape, out[i].first, out[i].stride});
 }
 
 std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::ModelSpec& spec,
@@ -101,11 +140,12 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   std::vector<Candidate> out = {{parameter.fqn, shape}};
   add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, spec.nested_in == "qwen3_vl_moe", out);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, out);
+  if (spec.model_type == kMiniMax) out.push_back(minimax_in_transformers(parameter, shape, spec.moe->experts));
   if (parameter.fqn == layout.head_tied_to) out.push_back({layout.head + ".weight", shape});
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
-  if (spec.vision) add_nested(out);
+  if (spec.vision) add_nested(spec, out);
   if (spec.hyper) {  // DeepSeek V4 as published; its other names follow from leaving out "model."
     if (parameter.role == arch::Role::kEmbedding) out.push_back({"embed.weight", shape});
     if (auto name = replaced(parameter.fqn, "model.hc_head.hc_", "hc_head_"); !name.empty())
@@ -135,6 +175,8 @@ bool is_passed_over(std::string_view name, const arch::ModelSpec& spec, const ar
   if (!layout.head_tied_to.empty() && name == layout.head + ".weight") return true;
   if (spec.mtp_layers > 0 && name.starts_with("mtp.")) return true;                       // Qwen3-Next and Qwen3.5
   if (spec.model_type == "mimo_v2_flash" && name.starts_with("model.mtp.")) return true;  // its config has no number
+  if (spec.model_type == kMiniMax && (name.starts_with("mtp.") || name.find(".mtp.") != std::string_view::npos))
+    return true;
   if (spec.vision && spec.vision->kind == arch::TowerKind::kGemma4 &&
       (name.starts_with("model.audio_tower.") || name.starts_with("model.embed_audio.")))
     return true;
@@ -239,13 +281,16 @@ WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec
   std::vector<Candidate> joined;
   if (spec.nested_in == "qwen3_vl_moe") add_fused(parameter, shape, spec.moe->experts, false, joined);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, joined);
+  if (spec.model_type == kMiniMax && spec.nested_in.empty())
+    joined.push_back(minimax_in_transformers(parameter, shape, spec.moe->experts));
   WrittenWeight out{parameter.fqn, shape, 0};
   if (!joined.empty()) out = {joined.front().name, joined.front().shape, joined.front().first};
-  if (spec.nested_in == "step3p7")  // as published: transformers takes its tower apart under those names only
-    for (const auto& [own, other] :
-         {std::pair("model.language_model.", "model."), std::pair("model.vision_model.", "vision_model."),
-          std::pair("model.multi_modal_projector.", "vit_large_projector.")})
-      if (out.name.starts_with(own)) out.name = replaced(out.name, own, other);
+  // Step 3.7's tower is taken apart by transformers under published names only.
+  for (const auto& [own, other] : published_prefixes(spec))
+    if (out.name.starts_with(own)) {
+      out.name = replaced(out.name, own, other);
+      break;
+    }
   return out;
 }
 

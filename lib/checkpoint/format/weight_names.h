@@ -5,7 +5,7 @@
 //     folder on the hub;
 //   - an expert's matrices inside transformers 5's fused tensors (experts.gate_up_proj [E, 2I, H], experts.down_proj
 //     [E, H, I]) or Step 3.5's stacks of one matrix each, and Mixtral's under transformers 5's names (mlp for
-//     block_sparse_moe);
+//     block_sparse_moe); MiniMax-M3's other gates and ups joined (gate_up_proj);
 //   - the modules of a model with a vision tower under other names (language_model.model, vision_tower.vision_model);
 //   - the head in place of a tied embedding that is missing.
 // Ignored: computed buffers (rotary_emb.inv_freq, embeddings.position_ids, GPT-2's attn.bias and attn.masked_bias), a
@@ -55,7 +55,9 @@ struct WrittenWeight {
   std::int64_t first = 0;
 };
 /// Names in memory are those that transformers reads. It reads the experts of Qwen3-VL only joined, as it writes them:
-/// gate_up_proj [experts, 2 * width, hidden] and down_proj [experts, hidden, width]; Step 3.5's in three stacks.
+/// gate_up_proj [experts, 2 * width, hidden] and down_proj [experts, hidden, width]; Step 3.5's in three stacks; and
+/// MiniMax-M3's language model by itself under names of its own. Models of Step 3.7 and MiniMax-M3 with pictures have
+/// the published names.
 WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec);
 
 /// Whether a model with tied head and embedding has a separate head with different values in this folder; transformers

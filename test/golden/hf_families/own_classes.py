@@ -296,6 +296,18 @@ register_checkpoint_conversion_mapping("Step3p5ForCausalLM", [
 ])
 setattr(transformers, "Step3p5ForCausalLM", Step3p5ForCausalLM)
 
+# MiniMax-M3's text model as its published folders name it, experts and gates apart, as this program holds them.
+register_checkpoint_conversion_mapping("minimax_m3_vl_text", [
+    WeightRenaming(r"\.block_sparse_moe\.(experts|gate|shared_experts)\.", r"\.mlp\.\1\."),
+    WeightRenaming(r"\.block_sparse_moe\.e_score_correction_bias", r"\.mlp\.gate\.e_score_correction_bias"),
+    *(WeightRenaming(rf"\.self_attn\.index_{name}\.", f".self_attn.indexer.{name}.")
+      for name in ("q_proj", "k_proj", "q_norm", "k_norm")),
+    WeightConverter([r"\.experts.*.w1.weight", r"\.experts.*.w3.weight"], r"\.experts.gate_up_proj",
+                    [MergeModulelist(dim=0), Concatenate(dim=1)]),
+    WeightConverter(r"\.experts.*.w2.weight", r"\.experts.down_proj", [MergeModulelist(dim=0)]),
+    WeightConverter([r"\.gate_proj.weight", r"\.up_proj.weight"], r"\.gate_up_proj.weight", [Concatenate(dim=0)]),
+])
+
 for config, model in ((BailingMoeConfig, BailingMoeV2ForCausalLM), (BaichuanConfig, BaichuanForCausalLM),
                       (DeciLMConfig, DeciLMForCausalLM),
                       (transformers.MuseGlimmerTextConfig, MuseGlimmerTextForCausalLM)):

@@ -17,7 +17,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 HERE = pathlib.Path(__file__).parent
-FAMILIES = "llava gemma3 gemma4 gemma4_moe mistral3 muse_glimmer qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe".split()
+FAMILIES = "llava gemma3 gemma4 gemma4_moe minimax_m3_vl mistral3 muse_glimmer qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe".split()
 QUESTIONS = [
     (["t00.png"], "What is this?"),
     (["t03.png"], "What is this?"),

@@ -1,0 +1,68 @@
+#include "model/block_index.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "model/token_index.h"
+#include "ops/element_type.h"
+#include "ops/graph.h"
+#include "ops/norm.h"
+
+namespace automodel::model {
+
+using arch::Part;
+
+BlockIndex::BlockIndex(const BlockContext& context, int layer)
+    : index_(&*context.spec.index), table_(context.rope), eps_(context.spec.norm_eps) {
+  const LayerWeights weights(context, layer);
+  query_ = weights.weight(Part::kIndexQuery);
+  key_ = weights.weight(Part::kIndexKey);
+  query_norm_ = weights.weight(Part::kIndexQueryNorm);
+  key_norm_ = weights.weight(Part::kIndexKeyNorm);
+}
+
+std::vector<at::Tensor> BlockIndex::choose(const at::Tensor& y, const Microbatch& microbatch) const {
+  const ops::NoGraph guard;
+  const auto batch = y.size(0), tokens = y.size(1);
+  const double infinite = std::numeric_limits<double>::infinity();
+  const auto type = ops::compute_type(y.scalar_type());
+  const auto heads_of = [&](const ops::Parameter& weight, ops::Parameter& norm) {
+    const auto heads = at::matmul(y, weight.dense().t()).view({batch, tokens, -1, index_->dim});
+    return rotated(ops::rms_norm(heads, norm, eps_, 1), *table_, microbatch, false).to(type);
+  };
+  const auto q = heads_of(*query_, *query_norm_), keys = heads_of(*key_, *key_norm_).squeeze(2).transpose(1, 2);
+  const auto hidden = seen_tokens(microbatch, tokens, y.device()).logical_not();
+  // A block begins at every so many positions of a document; in a row they are counted on. Padding, whose positions are
+  // 0, may be blocks of a token each where documents are packed, and is otherwise counted as if it went on.
+  const bool packed = microbatch.segments.defined();
+  const auto positions =
+      packed ? microbatch.positions : at::arange(tokens, microbatch.positions.options()).expand({batch, tokens});
+  const auto block_of = positions.remainder(index_->block).eq(0).cumsum(1) - 1;
+  const auto in_document = positions.div(index_->block, "floor");
+  const auto at_keys = block_of.unsqueeze(1).expand({batch, tokens, tokens});
+  const auto blocks = packed ? tokens : (tokens + index_->block - 1) / index_->block;
+  std::vector<at::Tensor> out;
+  for (std::int64_t h = 0; h < q.size(2); ++h) {  // one head at a time, because each needs a [tokens, tokens] matrix
+    const auto scores = at::matmul(q.select(2, h), keys).masked_fill_(hidden, -infinite);
+    auto best = at::full({batch, tokens, blocks}, -infinite, scores.options());
+    best.scatter_reduce_(2, at_keys, scores, "amax");
+    for (int back = 0; back < index_->local; ++back) {
+      const auto near = at::where(in_document.ge(back), block_of - back, block_of);
+      best.scatter_(2, near.unsqueeze(2), infinite);
+    }
+    const auto most = std::min<std::int64_t>(index_->top_k / index_->block, blocks);
+    const auto chosen = std::get<1>(at::topk(best, most));
+    out.push_back(at::zeros(best.sizes(), hidden.options()).scatter_(2, chosen, true).gather(2, at_keys));
+  }
+  return out;
+}
+
+}  // namespace automodel::model
