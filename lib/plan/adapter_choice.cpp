@@ -20,12 +20,11 @@ std::string last_part(std::string_view module) {
   return std::string(module.substr(module.rfind('.') + 1));
 }
 
-/// The module's name in NeMo AutoModel's own class, where that differs from transformers', which are the names here.
-std::string nemo_name(const arch::ModelSpec& spec, std::string module) {
-  if (spec.model_type != "muse_glimmer_text") return module;
-  for (const auto& [own, other] : {std::pair<std::string_view, std::string_view>{"model.language_model.", "model."},
-                                   {".self_attn.gate_proj", ".self_attn.output_gate_proj"}})
-    if (const auto at = module.find(own); at != std::string::npos) module.replace(at, own.size(), other);
+/// The module's name in NeMo AutoModel's own class of the family.
+std::string nemo_name(const arch::Family* family, std::string module) {
+  if (family == nullptr) return module;
+  for (const auto& [own, nemo] : family->nemo_spellings)
+    if (const auto at = module.find(own); at != std::string::npos) module.replace(at, own.size(), nemo);
   return module;
 }
 
@@ -33,7 +32,12 @@ class Choosing {
  public:
   Choosing(const config::PeftConfig& section, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
            int expert_tensor, bool training, Located& report)
-      : section_(section), model_(model), expert_tensor_(expert_tensor), training_(training), report_(report) {
+      : section_(section),
+        model_(model),
+        family_(arch::find_family(model.spec.model_type)),
+        expert_tensor_(expert_tensor),
+        training_(training),
+        report_(report) {
     out_.spec.base = base;
   }
 
@@ -74,9 +78,8 @@ class Choosing {
     }
     if (left_out_ && training_) return std::nullopt;
     if (out_.spec.weights.empty()) {
-      const bool named = arch::find_family(model_.spec.model_type) != nullptr;
-      if (named && !left_out_) return refuse_nothing();
-      if (!named)
+      if (family_ != nullptr && !left_out_) return refuse_nothing();
+      if (family_ == nullptr)
         report_.warn("no-effect", key_)
             .says("adapters are not counted: the module names of this model_type are unknown")
             .hint("the model is planned by its sizes; the adapters' share is small");
@@ -119,7 +122,7 @@ class Choosing {
   bool is_target(const std::string& module) {
     if (section_.match_all_linear()) return true;
     bool any = false;
-    const auto there = nemo_name(model_.spec, module);
+    const auto there = nemo_name(family_, module);
     for (std::size_t i = 0; i < compiled_.size(); ++i)
       if (compiled_[i].matches(module) || (there != module && compiled_[i].matches(there))) {
         used_.insert(i);
@@ -259,7 +262,8 @@ class Choosing {
 
   const config::PeftConfig& section_;
   const ModelChoice& model_;
-  int expert_tensor_;  ///< ranks that hold parts of the same experts
+  const arch::Family* family_;  ///< null: unknown
+  int expert_tensor_;           ///< ranks that hold parts of the same experts
   bool training_;
   Located& report_;
   AdapterPlan out_ = {};

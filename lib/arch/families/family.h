@@ -2,6 +2,7 @@
 // function names, each in its own namespace.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "arch/config_reader.h"
@@ -20,6 +21,11 @@ inline constexpr PlanTensors kNoTensorPlan = nullptr;
 /// expert_tensor_parallel_size divides them.
 void divide_by_part(const Layout& layout, TensorPlan& plan);
 
+/// A part of module names that NeMo AutoModel's own class of a family spells otherwise than transformers.
+struct NemoSpelling {
+  std::string_view own, nemo;
+};
+
 struct Family {
   std::string_view model_type;    ///< of config.json
   std::string_view architecture;  ///< transformers' class of the language model
@@ -32,6 +38,7 @@ struct Family {
   PlanTensors plan_tensors = kNoTensorPlan;
   /// Sets the names of the modules outside the layers; nullptr: Llama's.
   void (*lay_out_ends)(const ModelSpec& spec, Layout& layout) = nullptr;
+  std::span<const NemoSpelling> nemo_spellings = {};  ///< by which recipes may select modules, too
 };
 
 }  // namespace automodel::arch

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -70,6 +71,9 @@ void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
   lay_out_blocks(spec, layer, kSandwichNames, lay_out_mlp, lay_out_attention);
 }
 
+constexpr std::array kNemoSpellings = {NemoSpelling{"model.language_model.", "model."},
+                                       NemoSpelling{".self_attn.gate_proj", ".self_attn.output_gate_proj"}};
+
 }  // namespace muse_glimmer
 
 extern const Family kMuseGlimmer = {
@@ -78,6 +82,8 @@ extern const Family kMuseGlimmer = {
     "Muse-Glimmer: norms around every block and of embeddings, gated attention, layers without RoPE",
     muse_glimmer::read,
     muse_glimmer::lay_out_layer,
-    divide_by_part};
+    divide_by_part,
+    nullptr,
+    muse_glimmer::kNemoSpellings};
 
 }  // namespace automodel::arch
