@@ -42,13 +42,13 @@ Parameter magnitudes_of(const Parameter& weight) {
 bool is_linear_weight(const Parameter& parameter) {
   const auto role = parameter.role;
   const bool linear = role == Role::kAttention || role == Role::kRecurrence || role == Role::kMlp ||
-                      role == Role::kSharedExpert || role == Role::kHead;
+                      role == Role::kSharedExpert || role == Role::kHead || parameter.part == Part::kTowerProduct;
   const bool whole = parameter.part != Part::kOutDown;  // of which each group of heads has a part to itself
   return linear && whole && parameter.shape.rank() == 2 && parameter.fqn.ends_with(kWeight);
 }
 
 bool can_be_quantized(const Parameter& parameter) {
-  return is_linear_weight(parameter) && parameter.role != Role::kHead && !parameter.transposed;
+  return is_linear_weight(parameter) && parameter.role != Role::kHead && !parameter.in_tower() && !parameter.transposed;
 }
 
 std::string adapter_matrix(std::string_view weight, char matrix) {

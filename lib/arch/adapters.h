@@ -41,10 +41,10 @@ struct AdapterSpec {
   double scale(bool expert = false) const { return alpha / (expert ? expert_rank : rank); }
 };
 
-/// Whether this is the weight of a linear module other than routers and routed experts.
+/// Whether this is the weight of a linear module other than routers and routed experts; those of vision towers count.
 bool is_linear_weight(const Parameter& parameter);
 /// Whether bitsandbytes would quantise the weight in transformers: all linear modules except the head. GPT-2's
-/// transposed weights are not quantised here.
+/// transposed weights and those of vision towers are not quantised here.
 bool can_be_quantized(const Parameter& parameter);
 /// "model.layers.0.mlp.up_proj.lora_A.weight" for "model.layers.0.mlp.up_proj.weight"; `matrix` is A or B.
 std::string adapter_matrix(std::string_view weight, char matrix);
@@ -61,7 +61,7 @@ struct LinearSizes {
 LinearSizes linear_sizes(const Parameter& weight);
 
 /// `parameters` marked as frozen, plus the trained adapter parameters: a layer's adapters follow the layer's
-/// parameters, those of the head come last.
+/// parameters, those of a vision tower the tower's, and those of the head come last.
 std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters);
 
 }  // namespace automodel::arch

@@ -39,7 +39,7 @@ bool is_matrix(Role role, const Shape& shape, bool apart) {
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head) {
   if (parameter.cached) return false;
   if (parameter.layer >= 0) return std::find(layers.begin(), layers.end(), parameter.layer) != layers.end();
-  if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions || parameter.role == Role::kTower ||
+  if (parameter.role == Role::kEmbedding || parameter.role == Role::kPositions || parameter.in_tower() ||
       parameter.role == Role::kLayerInputs)
     return embeddings;
   if (parameter.role == Role::kHead || parameter.role == Role::kAdapter)

@@ -34,12 +34,15 @@ struct Parameter {
   bool trained() const { return trainable && !frozen; }
   /// Belongs to an expert or to an expert's adapter.
   bool is_expert() const { return role == Role::kExpert || (role == Role::kAdapter && expert >= 0); }
+  /// Belongs to a vision tower or its projector, or to an adapter there.
+  bool in_tower() const { return role == Role::kTower || part == Part::kTowerProduct; }
   /// FQN of the owning module.
   std::string_view module() const { return std::string_view(fqn).substr(0, fqn.rfind('.')); }
 };
 
 /// Whether a parameter belongs to a portion of the model with these layers and ends. A tied head counts only if the
-/// portion lacks the embedding; adapters outside the layers belong with the head. Cached ones belong nowhere.
+/// portion lacks the embedding; adapters of a vision tower belong with it, others
+/// outside the layers with the head. Cached ones belong nowhere.
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head);
 
 /// Whether this is a matrix inside a layer, or a stack of one matrix per expert: the parameters that matrix optimizers

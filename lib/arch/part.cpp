@@ -112,6 +112,7 @@ Role role_of(Part part) {
     case Part::kInputsTable:
     case Part::kInputsProduct:
     case Part::kInputsNorm: return Role::kLayerInputs;
+    case Part::kTowerProduct: return Role::kTower;
     case Part::kNone: break;
   }
   throw InternalError("a part of no layer has no role");

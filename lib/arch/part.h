@@ -138,8 +138,10 @@ enum class Part : std::uint8_t {
   kInputUp,
   kInputNorm,
   kLayerScale,  ///< a buffer: factor of the layer's output
+  // Outside the layers.
+  kTowerProduct,  ///< of a linear module of a vision tower or its projector: the matrix
 };
-inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kLayerScale) + 1;
+inline constexpr std::size_t kPartCount = static_cast<std::size_t>(Part::kTowerProduct) + 1;
 
 Role role_of(Part part);
 /// Whether it belongs to an index, which chooses what attention sees. No gradient passes through the choice.

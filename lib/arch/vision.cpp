@@ -32,16 +32,18 @@ class TowerBuilder {
  public:
   explicit TowerBuilder(std::vector<ParameterTemplate>& out) : out_(out) {}
   void trained(bool trained) { trained_ = trained; }
-  void numbers(std::string name, Shape shape, Initial initial = Initial::kNormal, double start = 0) {
+  void numbers(std::string name, Shape shape, Initial initial = Initial::kNormal, double start = 0,
+               Part part = Part::kNone) {
     out_.push_back({.name = std::move(name),
                     .shape = shape,
                     .role = Role::kTower,
+                    .part = part,
                     .trainable = trained_,
                     .initial = initial,
                     .start = start});
   }
   void linear(const std::string& name, std::int64_t in, std::int64_t out, bool bias = true) {
-    numbers(name + ".weight", {out, in});
+    numbers(name + ".weight", {out, in}, Initial::kNormal, 0, Part::kTowerProduct);
     if (bias) numbers(name + ".bias", {out}, Initial::kZero);
   }
   void norm(const std::string& name, std::int64_t width) {

@@ -267,9 +267,9 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "is included."},
     {"adapter-target", ExitCode::kBadInput,
      "`peft` selects no linear module of the model, or modules that cannot have an adapter: experts stored as one "
-     "tensor or split by width, modules of a vision tower (of both, `plan` goes without them), a head that shares its "
-     "weight with the embedding (a *warning* if `match_all_linear` or `exclude_modules` select it among others: it is "
-     "left out). A *warning* names Gemma 4's `per_layer_model_projection`, which gets none.",
+     "tensor or split by width, modules of a vision tower with `dropout` (of both, `plan` goes without them), a head "
+     "that shares its weight with the embedding (a *warning* if `match_all_linear` or `exclude_modules` select it "
+     "among others: it is left out). A *warning* names Gemma 4's `per_layer_model_projection`, which gets none.",
      "The nearest name is given. `target_modules` takes fully qualified names, their last components, and patterns "
      "with `*`."},
     {"router-bias", ExitCode::kBadInput,

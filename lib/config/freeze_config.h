@@ -26,14 +26,15 @@ struct FreezeConfig {
   Field<std::optional<bool>> freeze_vision_tower{
       "freeze_vision_tower", std::nullopt,
       "Freeze the vision tower, but not the projector; null: true if nothing is named in freeze_modules and "
-      "unfreeze_modules."};
+      "unfreeze_modules. With peft, what is frozen so has no adapters."};
   Field<std::optional<bool>> freeze_audio_tower{"freeze_audio_tower", std::nullopt, "Freeze the audio tower.",
                                                 Ignored{"audio towers are not trained"}};
   Field<std::optional<bool>> freeze_video_embedder{"freeze_video_embedder", std::nullopt, "Freeze the video embedder.",
                                                    Ignored{"models with a video embedder are not trained"}};
   Field<std::optional<bool>> freeze_language_model{
       "freeze_language_model", std::nullopt,
-      "Freeze the decoder of a model with a vision tower, but not its head; no effect on other models."};
+      "Freeze the decoder of a model with a vision tower, but not its head; no effect on other models. With "
+      "peft, what is frozen so has no adapters."};
   Field<std::optional<bool>> freeze_embeddings{
       "freeze_embeddings", std::nullopt, "Token embeddings.",
       Ignored{"NeMo AutoModel does not read it; freeze_modules: [{glob: '*embed_tokens'}] does it"}};

@@ -18,16 +18,16 @@ void add_unit(StageElements& out, double dense, double expert = 0) {
 }
 
 void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
-  std::map<int, double> units;
+  std::map<std::pair<int, bool>, double> units;  // those of a tower are a unit, as those of the head
   for (const auto& info : plan.adapters->all) {
     if (!part.has_adapter(info)) continue;
     const double here = info.is_expert() ? static_cast<double>(info.shape.elements()) / plan.mesh.sizes().ep
                                          : static_cast<double>(info.shape.elements()) / plan::tensor_ranks(plan, info);
-    units[info.layer] += here;
+    units[{info.layer, info.in_tower()}] += here;
     (info.is_expert() ? out.trained_expert : out.trained_dense) += here;
     if (arch::is_hidden_matrix(info)) (info.is_expert() ? out.expert_matrices : out.dense_matrices) += here;
   }
-  for (const auto& [layer, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
+  for (const auto& [unit, elements] : units) out.largest_trained = std::max(out.largest_trained, elements);
   out.dense += out.trained_dense;
   out.expert += out.trained_expert;
 }

@@ -164,7 +164,7 @@ class Timing {
     if (start <= 0) return;
     double widths = 0, count = 0;  // inputs and outputs per token; adapters
     for (const auto& info : plan_.adapters->all) {
-      if (!stage.part.has_adapter(info)) continue;
+      if (!stage.part.has_adapter(info) || info.in_tower()) continue;
       const double here = info.is_expert() ? sizes_.ep : plan::tensor_ranks(plan_, info);
       widths += static_cast<double>(info.shape.elements()) / spec.rank_of(info) / here *
                 plan::token_share(plan_.model->spec, info);
@@ -263,11 +263,13 @@ class Timing {
 
   /// Every tp and cp rank encodes one image per sequence.
   void add_tower(const arch::Tower& tower, StageTime& out) const {
-    PartTime part{.work = plan_.batch.microbatch * tower.flops};
+    const double adapters = plan_.batch.microbatch * plan::adapter_flops(plan_, tower);
+    PartTime part{.work = plan_.batch.microbatch * tower.flops + adapters};
     part.forward = pass_seconds(part.work, hardware_.forward_efficiency, 0);
     if (!plan::trains_tower(plan_, tower.fqn)) return add(out, part);
     part.backward_input = part.backward_weight = pass_seconds(part.work, hardware_.backward_efficiency, 0);
-    part.backward = 2 * part.backward_input;
+    if (plan_.adapters) part.backward_weight = pass_seconds(adapters, hardware_.backward_efficiency, 0);
+    part.backward = part.backward_input + part.backward_weight;
     add(out, part, plan::recomputes_towers(plan_) ? part.forward : 0);
   }
 

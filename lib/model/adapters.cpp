@@ -13,19 +13,19 @@ std::vector<std::pair<std::int64_t, std::int64_t>> ranges_of(const Weight& weigh
 
 }  // namespace
 
-void adapt(const BlockContext& context, ops::Linear& layer) {
-  if (context.adapters == nullptr) return;
-  const auto& spec = *context.adapters;
+void adapt(const Weights& weights, const arch::AdapterSpec* adapters, ops::Linear& layer) {
+  if (adapters == nullptr) return;
+  const auto& spec = *adapters;
   std::vector<ops::LowRank> terms;
   bool any = false;
   for (const auto* weight : layer.weights) {
-    auto* a = context.weights.find(arch::adapter_matrix(weight->name, 'A'));
-    auto* b = context.weights.find(arch::adapter_matrix(weight->name, 'B'));
+    auto* a = weights.find(arch::adapter_matrix(weight->name, 'A'));
+    auto* b = weights.find(arch::adapter_matrix(weight->name, 'B'));
     auto& term = terms.emplace_back();
     if (a == nullptr) continue;
     any = true;
     term = {.a = &a->parameter, .b = &b->parameter, .scale = spec.scale(a->expert)};
-    if (spec.magnitudes) term.magnitude = context.weights.parameter(arch::adapter_magnitudes(weight->name));
+    if (spec.magnitudes) term.magnitude = weights.parameter(arch::adapter_magnitudes(weight->name));
     if (spec.dropout == 0 || a->expert) continue;  // NeMo AutoModel applies no dropout to experts' adapters
     term.dropout = spec.dropout;
     term.dropout_first = spec.dropout_first;

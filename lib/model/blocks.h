@@ -110,8 +110,8 @@ class LayerWeights {
   std::string prefix_;
 };
 
-/// Attaches the adapters of the layer's weights, if there are any.
-void adapt(const BlockContext& context, ops::Linear& layer);
+/// Attaches the adapters of the layer's weights, if there are any; null: there are none.
+void adapt(const Weights& weights, const arch::AdapterSpec* adapters, ops::Linear& layer);
 /// The layer with this microbatch's dropout draw.
 ops::Linear drawn(const ops::Linear& layer, const Microbatch& microbatch);
 

@@ -39,8 +39,8 @@ Experts::Experts(const BlockContext& context, int layer)
     else
       up_.each.push_back({.weights = {find(Part::kExpertUp)}});
     down_.each.push_back({.weights = {find(Part::kExpertDown)}});
-    adapt(context, up_.each.back());
-    adapt(context, down_.each.back());
+    adapt(context.weights, context.adapters, up_.each.back());
+    adapt(context.weights, context.adapters, down_.each.back());
   }
   AUTOMODEL_CHECK(!up_.each.empty(), "no experts in layer " + std::to_string(layer));
 }

@@ -6,7 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/matmul.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
@@ -36,7 +35,7 @@ struct ClippedLinear {
 /// Source: Gemma4VisionModel and Gemma4MultimodalEmbedder of transformers 5.23.
 class Gemma4Tower : public ProjectedTower {
  public:
-  Gemma4Tower(const arch::VisionSpec& spec, const Weights& weights)
+  Gemma4Tower(const arch::VisionSpec& spec, const TowerWeights& weights)
       : ProjectedTower(weights, {arch::kEmbedderModule}), spec_(spec) {
     const std::string tower(arch::kTowerModule);
     if (has_tower()) find_tower(tower);
@@ -50,7 +49,7 @@ class Gemma4Tower : public ProjectedTower {
   };
 
   void find_tower(const std::string& tower) {
-    patches_ = named(tower + ".patch_embedder.input_proj.weight");
+    patches_ = linear({tower + ".patch_embedder.input_proj"});
     positions_ = named(tower + ".patch_embedder.position_embedding_table");
     for (int layer = 0; layer < spec_.layers; ++layer) {
       const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
@@ -83,7 +82,7 @@ class Gemma4Tower : public ProjectedTower {
       const auto rows = at::from_blob(const_cast<int*>(at.data()), {std::ssize(at)}, at::kInt).to(at::kLong);
       return tables.select(0, axis).index_select(0, rows.to(pixels.device()));
     };
-    return at::matmul((pixels - 0.5) * 2, ops::use(*patches_, anchor).t()) + of_axis(0, places.columns) +
+    return ops::linear((pixels - 0.5) * 2 + anchor.to(pixels.scalar_type()), patches_) + of_axis(0, places.columns) +
            of_axis(1, places.rows);
   }
 
@@ -133,7 +132,8 @@ class Gemma4Tower : public ProjectedTower {
   }
 
   arch::VisionSpec spec_;
-  ops::Parameter *patches_ = nullptr, *positions_ = nullptr;
+  ops::Linear patches_ = {};
+  ops::Parameter* positions_ = nullptr;
   ops::Parameter *bias_ = nullptr, *scale_ = nullptr;  ///< null: rows are not standardized
   std::vector<Layer> layers_ = {};
   ops::Linear projection_ = {};
@@ -141,7 +141,7 @@ class Gemma4Tower : public ProjectedTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const Gemma4Tower>(spec, weights);
 }
 

@@ -27,7 +27,7 @@ ops::Linear LayerWeights::product(std::initializer_list<arch::Part> parts) const
   }
   AUTOMODEL_CHECK(!out.weights.empty(), "a product without weights below " + prefix_);
   if (!any_bias) out.biases.clear();
-  adapt(context_, out);
+  adapt(context_.weights, context_.adapters, out);
   return out;
 }
 

@@ -18,7 +18,7 @@ namespace {
 /// Source: MiniMaxM3VLVisionModel and MiniMaxM3VLMultiModalProjector of transformers 5.23.
 class MiniMaxTower : public ProjectedTower {
  public:
-  MiniMaxTower(const arch::VisionSpec& spec, const Weights& weights) : ProjectedTower(weights), spec_(spec) {
+  MiniMaxTower(const arch::VisionSpec& spec, const TowerWeights& weights) : ProjectedTower(weights), spec_(spec) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
     if (has_tower()) find_tower(tower);
     if (!has_projector()) return;
@@ -82,7 +82,7 @@ class MiniMaxTower : public ProjectedTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_minimax_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_minimax_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const MiniMaxTower>(spec, weights);
 }
 

@@ -19,7 +19,7 @@ namespace {
 /// Source: MuseGlimmerVisionModel and get_image_features of MuseGlimmerModel in transformers 5.23.
 class MuseTower : public ProjectedTower {
  public:
-  MuseTower(const arch::VisionSpec& spec, const Weights& weights)
+  MuseTower(const arch::VisionSpec& spec, const TowerWeights& weights)
       : ProjectedTower(weights, {arch::kAdapterModule, arch::kProjectionModule}), spec_(spec) {
     const std::string tower(arch::kTowerModule), adapter(arch::kAdapterModule);
     if (has_tower()) find_tower(tower);
@@ -37,7 +37,7 @@ class MuseTower : public ProjectedTower {
   };
 
   void find_tower(const std::string& tower) {
-    patches_ = named(tower + ".patch_embedder.patch_embedding.weight");
+    patches_ = linear({tower + ".patch_embedder.patch_embedding"});
     table_ = named(tower + ".patch_embedder.position_embedding_table.weight");
     first_norm_ = norm(tower + ".ln_pre");
     last_norm_ = norm(tower + ".ln_post");
@@ -55,11 +55,17 @@ class MuseTower : public ProjectedTower {
     return axial_rotation(places, spec_.hidden / spec_.heads, spec_.theta, true, like);
   }
 
+  /// A still picture is the same in all frames: their weights are summed before the product, except beside adapters.
+  at::Tensor of_frames(const at::Tensor& pixels, const at::Tensor& anchor) const {
+    if (patches_.adapters.empty())
+      return at::matmul(pixels,
+                        ops::use(*patches_.weights.front(), anchor).unflatten(1, {spec_.frames, -1}).sum(1).t());
+    return ops::linear(pixels.repeat({1, spec_.frames}) + anchor.to(pixels.scalar_type()), patches_);
+  }
+
   /// [patches, width] of the pixels.
   at::Tensor embed(const PictureValues& pictures, const PatchPlaces& places, const at::Tensor& anchor) const {
-    // A still picture is the same in all frames, so that their weights are summed before the product.
-    const auto weight = ops::use(*patches_, anchor).unflatten(1, {spec_.frames, -1}).sum(1);
-    const auto x = at::matmul(pictures.pixels, weight.t());
+    const auto x = of_frames(pictures.pixels, anchor);
     const auto positions = table_rows(ops::use(*table_, anchor), spec_.table, pictures.grids, places, true);
     return x + positions.to(x.scalar_type());
   }
@@ -98,7 +104,8 @@ class MuseTower : public ProjectedTower {
   }
 
   arch::VisionSpec spec_;
-  ops::Parameter *patches_ = nullptr, *table_ = nullptr;
+  ops::Linear patches_ = {};
+  ops::Parameter* table_ = nullptr;
   Norm first_norm_ = {}, last_norm_ = {};
   std::vector<Layer> layers_ = {};
   ops::Linear first_ = {}, second_ = {}, projection_ = {};
@@ -106,7 +113,7 @@ class MuseTower : public ProjectedTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const MuseTower>(spec, weights);
 }
 

@@ -18,7 +18,7 @@ namespace {
 /// Source: PixtralVisionModel and Mistral3MultiModalProjector of transformers 5.23.
 class PixtralTower : public ProjectedTower {
  public:
-  PixtralTower(const arch::VisionSpec& spec, const Weights& weights) : ProjectedTower(weights), spec_(spec) {
+  PixtralTower(const arch::VisionSpec& spec, const TowerWeights& weights) : ProjectedTower(weights), spec_(spec) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
     if (has_tower()) find_tower(tower);
     if (!has_projector()) return;
@@ -92,7 +92,7 @@ class PixtralTower : public ProjectedTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const PixtralTower>(spec, weights);
 }
 

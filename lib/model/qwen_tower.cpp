@@ -19,7 +19,7 @@ using arch::TowerKind;
 
 class QwenTower : public VisionTower {
  public:
-  QwenTower(const arch::VisionSpec& spec, const Weights& weights)
+  QwenTower(const arch::VisionSpec& spec, const TowerWeights& weights)
       : VisionTower(weights), spec_(spec), old_(spec.kind == TowerKind::kQwen25) {
     const std::string tower(arch::kVisualModule);
     patches_ = named(tower + ".patch_embed.proj.weight");
@@ -135,7 +135,7 @@ class QwenTower : public VisionTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const QwenTower>(spec, weights);
 }
 

@@ -239,7 +239,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   for (const int layer : modules_.layers) layers_.push_back(std::make_unique<Layer>(context, layer));
   const auto is_cached = [](const arch::ParameterTemplate& parameter) { return parameter.cached; };
   if (spec_.vision && modules_.embeddings && !std::ranges::all_of(layout.tower_parameters, is_cached))
-    vision_ = make_vision_tower(*spec_.vision, weights_);
+    vision_ = make_vision_tower(*spec_.vision, {weights_, options_.adapters});
   for (const auto& weight : weights_.all()) {
     if (weight->info.role == arch::Role::kEmbedding) embedding_ = &weight->parameter, embedding_unit_ = weight->unit;
     if (weight->info.role == arch::Role::kPositions) positions_ = &weight->parameter, positions_unit_ = weight->unit;
@@ -268,7 +268,7 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
   if (modules_.head) {
     head_product_ = {.weights = {head_}};
     if (auto* bias = weights_.parameter(layout.head + ".bias")) head_product_.biases = {bias};
-    adapt(context, head_product_);
+    adapt(weights_, options_.adapters, head_product_);
     for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
   }
   const auto& precision = options_.execution.precision;

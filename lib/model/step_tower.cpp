@@ -23,7 +23,7 @@ namespace {
 /// Source: Step3p7VisionModel of transformers 5.23. A picture comes as several squares, each with a grid of its own.
 class StepTower : public ProjectedTower {
  public:
-  StepTower(const arch::VisionSpec& spec, const Weights& weights)
+  StepTower(const arch::VisionSpec& spec, const TowerWeights& weights)
       : ProjectedTower(weights, {arch::kProjectorModule}, arch::kStepModule), spec_(spec) {
     if (has_tower()) find_tower(std::string(arch::kStepModule));
     if (has_projector()) projector_ = linear({std::string(arch::kProjectorModule)});
@@ -139,7 +139,7 @@ class StepTower : public ProjectedTower {
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const StepTower>(spec, weights);
 }
 

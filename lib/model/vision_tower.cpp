@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
+#include "model/blocks.h"
 #include "ops/graph.h"
 
 namespace automodel::model {
@@ -24,37 +25,36 @@ PictureRows PictureRows::apart(const at::Tensor& joined, std::int64_t width) {
   return out;
 }
 
-VisionTower::VisionTower(const Weights& weights)
-    : weights_(weights),
-      units_(weights.units_of([](const Weight& each) { return each.info.role == arch::Role::kTower; })) {}
+VisionTower::VisionTower(const TowerWeights& weights)
+    : weights_(weights), units_(weights.all.units_of([](const Weight& each) { return each.info.in_tower(); })) {}
 
 ops::Parameter* VisionTower::named(const std::string& name) const {
-  auto* found = weights_.parameter(name);
+  auto* found = weights_.all.parameter(name);
   AUTOMODEL_CHECK(found != nullptr, "a weight of the vision tower is missing: " + name);
   return found;
 }
 
 VisionTower::Norm VisionTower::norm(const std::string& name) const {
-  return {named(name + ".weight"), weights_.parameter(name + ".bias")};
+  return {named(name + ".weight"), weights_.all.parameter(name + ".bias")};
 }
 
 ops::Linear VisionTower::linear(const std::vector<std::string>& names) const {
   ops::Linear out;
   for (const auto& name : names) {
     out.weights.push_back(named(name + ".weight"));
-    if (auto* bias = weights_.parameter(name + ".bias")) out.biases.push_back(bias);
+    if (auto* bias = weights_.all.parameter(name + ".bias")) out.biases.push_back(bias);
   }
+  adapt(weights_.all, weights_.adapters, out);
   return out;
 }
 
 bool VisionTower::has(std::string_view module, bool trained) const {
-  return std::ranges::any_of(weights_.all(), [&](const auto& weight) {
-    return weight->info.role == arch::Role::kTower && weight->info.fqn.starts_with(module) &&
-           (weight->trained || !trained);
+  return std::ranges::any_of(weights_.all.all(), [&](const auto& weight) {
+    return weight->info.in_tower() && weight->info.fqn.starts_with(module) && (weight->trained || !trained);
   });
 }
 
-ProjectedTower::ProjectedTower(const Weights& weights, std::initializer_list<std::string_view> projector,
+ProjectedTower::ProjectedTower(const TowerWeights& weights, std::initializer_list<std::string_view> projector,
                                std::string_view tower)
     : VisionTower(weights),
       has_tower_(has(tower)),
@@ -74,7 +74,7 @@ PictureRows ProjectedTower::forward(const PictureValues& pictures, const at::Ten
   return {project(x + anchor.to(x.scalar_type()), anchor)};  // which is 0, but has a gradient
 }
 
-std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   if (spec.kind == arch::TowerKind::kPixtral) return make_pixtral_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kMiniMax) return make_minimax_tower(spec, weights);
   if (spec.kind == arch::TowerKind::kStep) return make_step_tower(spec, weights);

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/adapters.h"
 #include "arch/vision.h"
 #include "model/weights.h"
 #include "ops/linear.h"
@@ -38,13 +39,19 @@ struct PictureRows {
   static PictureRows apart(const at::Tensor& joined, std::int64_t width);
 };
 
+/// A tower's weights, and the adapters among them; null: there are none.
+struct TowerWeights {
+  const Weights& all;
+  const arch::AdapterSpec* adapters = nullptr;
+};
+
 class VisionTower {
  public:
   virtual ~VisionTower() = default;
   VisionTower(const VisionTower&) = delete;
   VisionTower& operator=(const VisionTower&) = delete;
 
-  /// Units of the weights, innermost last.
+  /// Units of the weights and of their adapters, innermost last.
   const std::vector<int>& units() const { return units_; }
   /// `anchor` (ops/graph.h) makes the result part of the graph; what is frozen up to the first trained weight is not
   /// recorded. A tower without its projector's weights gives what the projector takes, one with nothing else takes
@@ -52,8 +59,8 @@ class VisionTower {
   virtual PictureRows forward(const PictureValues& pictures, const at::Tensor& anchor) const = 0;
 
  protected:
-  /// `weights` must outlive the tower.
-  explicit VisionTower(const Weights& weights);
+  /// What `weights` refers to must outlive the tower.
+  explicit VisionTower(const TowerWeights& weights);
 
   struct Norm {
     ops::Parameter* weight = nullptr;
@@ -61,17 +68,17 @@ class VisionTower {
   };
   ops::Parameter* named(const std::string& name) const;
   Norm norm(const std::string& name) const;
-  /// One matmul with the weights of these modules, and their biases.
+  /// One matmul with the weights of these modules, and their biases and adapters.
   ops::Linear linear(const std::vector<std::string>& names) const;
   /// Whether there are weights of the module: not where a part of the tower is cached.
   bool has(std::string_view module) const { return has(module, false); }
-  /// Whether a weight of the module is trained.
+  /// Whether a weight of the module is trained, or an adapter.
   bool trained(std::string_view module) const { return has(module, true); }
 
  private:
   bool has(std::string_view module, bool trained) const;
 
-  const Weights& weights_;
+  TowerWeights weights_;
   std::vector<int> units_ = {};
 };
 
@@ -82,7 +89,7 @@ class ProjectedTower : public VisionTower {
 
  protected:
   /// Names of their modules.
-  explicit ProjectedTower(const Weights& weights,
+  explicit ProjectedTower(const TowerWeights& weights,
                           std::initializer_list<std::string_view> projector = {arch::kProjectorModule},
                           std::string_view tower = arch::kTowerModule);
   bool has_tower() const { return has_tower_; }
@@ -96,19 +103,19 @@ class ProjectedTower : public VisionTower {
 };
 
 /// CLIP and SigLIP, with LLaVA's or Gemma 3's projector.
-std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// Qwen2.5-VL, Qwen3-VL, Qwen3.5.
-std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_qwen_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// Pixtral, with Mistral 3's projector.
-std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_pixtral_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// Gemma 4's, with its embedder.
-std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_gemma4_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// Muse-Glimmer's, with its adapter and projection.
-std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_muse_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// MiniMax-M3's, with its projector.
-std::unique_ptr<const VisionTower> make_minimax_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_minimax_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 /// Step 3.7's, with its projector.
-std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const Weights& weights);
-std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const Weights& weights);
+std::unique_ptr<const VisionTower> make_step_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
+std::unique_ptr<const VisionTower> make_vision_tower(const arch::VisionSpec& spec, const TowerWeights& weights);
 
 }  // namespace automodel::model

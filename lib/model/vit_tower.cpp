@@ -25,7 +25,7 @@ at::Tensor quick_gelu(const at::Tensor& x) {
 
 class VitTower : public ProjectedTower {
  public:
-  VitTower(const arch::VisionSpec& spec, const Weights& weights)
+  VitTower(const arch::VisionSpec& spec, const TowerWeights& weights)
       : ProjectedTower(weights), spec_(spec), clip_(spec.kind == arch::TowerKind::kClip) {
     const std::string tower(arch::kTowerModule), projector(arch::kProjectorModule);
     if (has_tower()) find_tower(tower);
@@ -125,7 +125,7 @@ at::Tensor VitTower::project(const at::Tensor& of_tower, const at::Tensor& ancho
 
 }  // namespace
 
-std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const Weights& weights) {
+std::unique_ptr<const VisionTower> make_vit_tower(const arch::VisionSpec& spec, const TowerWeights& weights) {
   return std::make_unique<const VitTower>(spec, weights);
 }
 

@@ -9,6 +9,7 @@ namespace {
 
 std::string unit_name(const arch::Parameter& info, bool whole_stage) {
   if (whole_stage && info.layer >= 0) return info.role == arch::Role::kAdapter ? "adapters of layers" : "layers";
+  if (info.role == arch::Role::kAdapter && info.in_tower()) return "adapters of the vision tower";
   if (info.role == arch::Role::kAdapter)
     return info.layer >= 0 ? "adapters of layer " + std::to_string(info.layer) : "adapters of the head";
   if (info.layer >= 0) return "layer " + std::to_string(info.layer);

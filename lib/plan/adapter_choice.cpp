@@ -10,6 +10,7 @@
 
 #include "arch/families.h"
 #include "base/spelling.h"
+#include "plan/frozen_part.h"
 #include "plan/module_pattern.h"
 
 namespace automodel::plan {
@@ -30,12 +31,13 @@ std::string nemo_name(const arch::Family* family, std::string module) {
 
 class Choosing {
  public:
-  Choosing(const config::PeftConfig& section, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
-           int expert_tensor, bool training, Located& report)
-      : section_(section),
+  Choosing(const config::Recipe& recipe, const ModelChoice& model, const std::optional<arch::QuantizedBase>& base,
+           bool training, Located& report)
+      : section_(*recipe.peft()),
         model_(model),
         family_(arch::find_family(model.spec.model_type)),
-        expert_tensor_(expert_tensor),
+        frozen_(frozen_words(recipe, model)),
+        expert_tensor_(recipe.model_parallel->expert_tensor_parallel_size().value_or(1)),
         training_(training),
         report_(report) {
     out_.spec.base = base;
@@ -44,38 +46,9 @@ class Choosing {
   std::optional<AdapterPlan> run() {
     if (!read()) return std::nullopt;
     auto parameters = arch::parameters(model_.layout);
-    for (const auto& parameter : parameters) {
-      if (is_tower_linear(parameter)) {
-        if (is_target(std::string(parameter.module()))) leave_out_tower(std::string(parameter.module()));
-        continue;
-      }
-      if (parameter.part == arch::Part::kInputsProduct) {
-        if (is_target(std::string(parameter.module()))) leave_out_inputs(parameter.module());
-        continue;
-      }
-      const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
-      if (arch::is_of_index(parameter.part)) continue;  // no gradient would reach its adapter
-      if (!expert && !arch::is_linear_weight(parameter)) continue;
-      auto module = std::string(parameter.module());
-      linear_.push_back(module);
-      if (expert) {
-        module = experts_of(parameter);
-        if (!are_targets(module)) continue;
-        if (const auto why = against_experts(parameter); !why.empty()) {
-          leave_out_experts(module, why);
-          continue;
-        }
-      } else if (!is_target(module)) {
-        continue;
-      }
-      if (!parameter.tied_to.empty()) {
-        if (!excluding_ && !section_.match_all_linear()) return refuse_tied(module);
-        leave_out_tied(module);
-        continue;
-      }
-      out_.spec.weights.push_back(parameter.fqn);
-      out_.spec.transposed = out_.spec.transposed || parameter.transposed;
-    }
+    for (const auto& parameter : parameters)
+      if (!consider(parameter)) return std::nullopt;
+    warn_frozen();
     if (left_out_ && training_) return std::nullopt;
     if (out_.spec.weights.empty()) {
       if (family_ != nullptr && !left_out_) return refuse_nothing();
@@ -98,6 +71,37 @@ class Choosing {
   }
 
  private:
+  /// Gives the weight an adapter if it is chosen and can have one. Returns false after refusing it.
+  bool consider(const arch::Parameter& parameter) {
+    const bool tower = parameter.role == arch::Role::kTower;
+    if (tower && !can_be_adapted(parameter)) return true;
+    auto module = std::string(parameter.module());
+    if (parameter.part == arch::Part::kInputsProduct) {
+      if (is_target(module)) leave_out_inputs(module);
+      return true;
+    }
+    const bool expert = parameter.is_expert() && parameter.shape.rank() >= 2;
+    if (arch::is_of_index(parameter.part)) return true;  // no gradient would reach its adapter
+    if (!expert && !arch::is_linear_weight(parameter)) return true;
+    linear_.insert(module);
+    if (expert) module = experts_of(parameter);
+    if (expert ? !are_targets(module) : !is_target(module)) return true;
+    if (!parameter.tied_to.empty()) {
+      if (!excluding_ && !section_.match_all_linear()) return refuse_tied(module);
+      leave_out_tied(module);
+    } else if (const auto key = frozen_.key_of(module); !key.empty()) {
+      note_frozen(module, key);
+    } else if (const auto why = expert ? against_experts(parameter) : ""; !why.empty()) {
+      leave_out_experts(module, why);
+    } else if (tower && section_.dropout() > 0) {
+      leave_out_tower(module);
+    } else {
+      out_.spec.weights.push_back(parameter.fqn);
+      out_.spec.transposed = out_.spec.transposed || parameter.transposed;
+    }
+    return true;
+  }
+
   /// Determines the key that selects modules, and its patterns. Returns false after reporting a problem.
   bool read() {
     const auto& targets = section_.target_modules->patterns;
@@ -153,16 +157,31 @@ class Choosing {
               "name modules outside the experts: target_modules: ['*self_attn*_proj']");
   }
 
-  /// A linear layer of a vision tower, as NeMo AutoModel matches it too; not its table of positions, nor Gemma 3's
-  /// mm_input_projection_weight, which is no module.
-  static bool is_tower_linear(const arch::Parameter& parameter) {
-    return parameter.role == arch::Role::kTower && parameter.shape.rank() == 2 && parameter.fqn.ends_with(".weight") &&
-           !parameter.fqn.ends_with("pos_embed.weight") && !parameter.fqn.ends_with("position_embedding.weight");
+  /// Whether a tower's weight can have an adapter: no gradient reaches layers that never run, and convolutions and
+  /// tables are no linear modules. By their last names the PEFT library might take them for some.
+  bool can_be_adapted(const arch::Parameter& parameter) {
+    if (parameter.shape.rank() > 1 && parameter.fqn.ends_with(".weight"))
+      linear_.insert(std::string(parameter.module()));
+    return parameter.trainable && arch::is_linear_weight(parameter);
   }
   void leave_out_tower(const std::string& module) {
-    leave_out(fmt::format("'{}' is part of the vision tower, which has no adapters", module),
-              excluding_ ? "exclude_modules: ['*visual*', '*vision*', '*multi_modal_projector*', '*lm_head*']"
-                         : "target_modules: ['*language_model*_proj']");
+    leave_out(fmt::format("'{}' is part of the vision tower, whose adapters have no dropout", module),
+              excluding_ ? "dropout: 0, or exclude_modules: ['*visual*', '*vision*', '*multi_modal_projector*']"
+                         : "dropout: 0, or target_modules: ['*language_model*_proj']");
+  }
+
+  /// NeMo AutoModel freezes behind the making of adapters, these with their modules, where they stay without effect.
+  void note_frozen(const std::string& module, std::string_view key) {
+    auto& [first, count] = kept_[std::string(key)];
+    if (count++ == 0) first = module;
+  }
+  void warn_frozen() {
+    for (const auto& [key, matched] : kept_)
+      report_.warn("no-effect", key)
+          .says("{} freezes '{}' {}its adapter: there is none", key, matched.first,
+                matched.second > 1 ? fmt::format("and {} other modules that match, each with ", matched.second - 1)
+                                   : "with ")
+          .hint("set it to false to train adapters there; the weights themselves are frozen beside adapters");
   }
   /// A match that cannot have an adapter is not counted in a plan, and refused for training. The first is reported.
   void leave_out(const std::string& what, const std::string& hint) {
@@ -170,11 +189,11 @@ class Choosing {
       report_.plan_only(training_, what, Diagnostic{"adapter-target"}.says("{}", what).hint(hint).of(key_));
   }
 
-  std::optional<AdapterPlan> refuse_tied(const std::string& module) {
+  bool refuse_tied(const std::string& module) {
     report_.refuse("adapter-target", key_)
         .says("'{}' shares its weight with the embedding", module)
         .hint("leave it out: exclude_modules: [{}]", module);
-    return std::nullopt;
+    return false;
   }
   /// Used instead of refuse_tied() if modules were not selected by name.
   void leave_out_tied(const std::string& module) {
@@ -192,8 +211,9 @@ class Choosing {
 
   std::optional<AdapterPlan> refuse_nothing() {
     report_.refuse("adapter-target", key_)
-        .says(excluding_ ? "exclude_modules excludes every linear module"
-                         : fmt::format("no linear module of this model matches {}", fmt::join(patterns_, ", ")))
+        .says(!kept_.empty() ? "freeze_config freezes every linear module that is chosen"
+              : excluding_   ? "exclude_modules excludes every linear module"
+                             : fmt::format("no linear module of this model matches {}", fmt::join(patterns_, ", ")))
         .hint(suggestion(patterns_.front(), last_parts()));
     return std::nullopt;
   }
@@ -245,33 +265,33 @@ class Choosing {
           true;
   }
 
-  /// The last name components if these select the same modules, else full names.
+  /// A last name component where all modules that have it are selected, else their full names.
   std::vector<std::string> module_names() const {
-    std::set<std::string> whole, parts;
-    for (const auto& weight : out_.spec.weights) {
-      const auto module = weight.substr(0, weight.rfind('.'));
-      parts.insert(last_part(module));
-      whole.insert(module);
+    std::set<std::string> selected, out;
+    for (const auto& weight : out_.spec.weights) selected.insert(weight.substr(0, weight.rfind('.')));
+    std::map<std::string, bool> all;  // by last component
+    for (const auto& module : linear_) {
+      auto& whole = all.try_emplace(last_part(module), true).first->second;
+      whole = whole && selected.contains(module);
     }
-    const bool same = std::all_of(linear_.begin(), linear_.end(), [&](const std::string& module) {
-      return parts.contains(last_part(module)) == whole.contains(module);
-    });
-    const auto& chosen = same ? parts : whole;
-    return {chosen.begin(), chosen.end()};
+    for (const auto& module : selected) out.insert(all.at(last_part(module)) ? last_part(module) : module);
+    return {out.begin(), out.end()};
   }
 
   const config::PeftConfig& section_;
   const ModelChoice& model_;
   const arch::Family* family_;  ///< null: unknown
-  int expert_tensor_;           ///< ranks that hold parts of the same experts
+  FrozenWords frozen_;
+  int expert_tensor_;  ///< ranks that hold parts of the same experts
   bool training_;
   Located& report_;
   AdapterPlan out_ = {};
   std::string key_ = {};
   bool excluding_ = false;
-  bool left_out_ = false;  ///< a match that cannot have an adapter
+  bool left_out_ = false;                                         ///< a match that cannot have an adapter
+  std::map<std::string, std::pair<std::string, int>> kept_ = {};  ///< matches that are frozen: first and number, by key
   std::vector<std::string> patterns_ = {};
-  std::vector<std::string> linear_ = {};  ///< every module that could be selected
+  std::set<std::string> linear_ = {};  ///< every module that could be selected
   std::set<std::string> parts_ = {};
   std::vector<ModulePattern> compiled_ = {};
   std::set<std::size_t> used_ = {};  ///< patterns that matched
@@ -287,9 +307,7 @@ std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, c
                                            const std::optional<arch::QuantizedBase>& base, bool training,
                                            Located& report) {
   if (!recipe.recipe.peft()) return std::nullopt;
-  auto out = Choosing(*recipe.recipe.peft(), model, base,
-                      recipe.recipe.model_parallel->expert_tensor_parallel_size().value_or(1), training, report)
-                 .run();
+  auto out = Choosing(recipe.recipe, model, base, training, report).run();
   const auto& section = *recipe.recipe.model();
   const bool stored =
       section.pretrained_model_name_or_path() && section.load_base_model() && !config::leaves_weights(section.target());

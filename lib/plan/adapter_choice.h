@@ -33,9 +33,9 @@ double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter);
 
 /// Empty without a peft section. `base`: quantisation of the frozen weights, if any. Problems: adapter-target (nothing
 /// matches; a head tied to the embedding; with `training` also a match that cannot have an adapter: experts stored in
-/// one tensor or divided by width, a vision tower), bad-value (an invalid pattern), quantized-weights (no weight of the
-/// model can be quantised). Warnings: no-effect (a pattern that matches nothing), adapter-base (no folder provides the
-/// base weights).
+/// one tensor or divided by width, a vision tower's modules with dropout), bad-value (an invalid pattern),
+/// quantized-weights (no weight of the model can be quantised). Warnings: no-effect (a pattern that matches nothing;
+/// modules that freeze_config freezes), adapter-base (no folder provides the base weights).
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,
                                            const std::optional<arch::QuantizedBase>& base, bool training,
                                            Located& report);

@@ -109,12 +109,24 @@ void FrozenPart::freeze(std::size_t place) {
   if (parameter.tied_to.empty()) elements += parameter.shape.elements();
 }
 
+std::string_view FrozenWords::key_of(std::string_view module) const {
+  if (tower && has_word(module, {"vision", "visual", "image_encoder"})) return "freeze_config.freeze_vision_tower";
+  return decoder && has_word(module, {"language", "text", "llm"}) ? "freeze_config.freeze_language_model" : "";
+}
+
+FrozenWords frozen_words(const config::Recipe& recipe, const ModelChoice& model) {
+  const auto& section = recipe.freeze_config();
+  if (!section || !model.spec.vision) return {};
+  const bool named = !section->freeze_modules->empty() || !section->unfreeze_modules->empty();
+  return {.tower = section->freeze_vision_tower().value_or(!named),
+          .decoder = section->freeze_language_model().value_or(false)};
+}
+
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report) {
   const std::string key = "freeze_config";
   const auto& section = recipe.recipe.freeze_config();
   const bool named = section && (!section->freeze_modules->empty() || !section->unfreeze_modules->empty());
-  const bool tower = section && model.spec.vision && section->freeze_vision_tower().value_or(!named);
-  const bool decoder = section && model.spec.vision && section->freeze_language_model().value_or(false);
+  const auto words = frozen_words(recipe.recipe, model);
   if (recipe.recipe.peft()) {
     if (named)
       report.refuse("unsupported-option", key)
@@ -122,7 +134,7 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
           .hint("peft.target_modules and peft.exclude_modules say where adapters are trained");
     return std::nullopt;
   }
-  const bool asked = named || tower || decoder;
+  const bool asked = named || words.tower || words.decoder;
   if (!asked && !has_index(model.layout)) return std::nullopt;
   const std::vector<ModuleSelector> none;
   Selectors freeze(key + ".freeze_modules", section ? section->freeze_modules() : none),
@@ -138,8 +150,7 @@ std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, cons
     for (const auto& parameter : out.all) {
       auto& [frozen, spared] = stored[storage(parameter)];
       const auto module = std::string(parameter.module());
-      frozen = freeze.match(module) || (tower && has_word(module, {"vision", "visual", "image_encoder"})) ||
-               (decoder && has_word(module, {"language", "text", "llm"})) || frozen;
+      frozen = freeze.match(module) || !words.key_of(module).empty() || frozen;
       spared = spare.match(module) || spared;
       modules.insert(module);
     }
@@ -194,8 +205,9 @@ bool trains_head(const TrainingPlan& plan) {
 }
 
 bool trains_tower(const TrainingPlan& plan, const std::string& module) {
-  if (!plan.frozen || !plan.model->spec.vision) return !plan.adapters;
-  return std::any_of(plan.frozen->all.begin(), plan.frozen->all.end(),
+  const auto* all = plan.adapters ? &plan.adapters->all : plan.frozen ? &plan.frozen->all : nullptr;
+  if (all == nullptr || !plan.model->spec.vision) return !plan.adapters;
+  return std::any_of(all->begin(), all->end(),
                      [&](const auto& info) { return info.trained() && info.fqn.starts_with(module + "."); });
 }
 
@@ -203,14 +215,28 @@ bool recomputes_towers(const TrainingPlan& plan) {
   return plan.execution.activations.recompute == Recompute::kFull && !plan.model->spec.vision;
 }
 
+double adapter_flops(const TrainingPlan& plan, const arch::Tower& tower) {
+  double elements = 0;
+  if (plan.adapters)
+    for (const auto& info : plan.adapters->all)
+      if (!info.adapts.empty() && info.adapts.starts_with(tower.fqn + "."))
+        elements += static_cast<double>(info.shape.elements());
+  return 2 * elements * static_cast<double>(tower.tokens);
+}
+
 double frozen_flops(const TrainingPlan& plan, const StagePart& part) {
   double out = part.has_head && !trains_head(plan) ? arch::head_flops_per_token(plan.model->spec) : 0;
   for (const int layer : part.layers)
     if (const double share = trained_share(plan, layer); share < 1)
       out += (1 - share) * arch::layer_product_flops_per_token(plan.model->spec, plan.model->layout, layer);
-  double towers = 0;  // a frozen one has no backward pass: two thirds are saved
-  for (const auto& tower : towers_of(*plan.model, part))
-    if (plan.model->spec.vision && !trains_tower(plan, tower.fqn)) towers += 2 * tower.flops;
+  double towers = 0;  // a frozen one has no backward pass: two thirds are saved; beside adapters, one
+  for (const auto& tower : towers_of(*plan.model, part)) {
+    if (!plan.model->spec.vision) continue;
+    if (!trains_tower(plan, tower.fqn))
+      towers += 2 * tower.flops;
+    else if (plan.adapters)
+      towers += static_cast<double>(tower.tokens) * tower.token_flops;
+  }
   return (out * static_cast<double>(plan.batch.planned_length()) + towers) * plan.batch.microbatch;
 }
 

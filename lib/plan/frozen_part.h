@@ -6,8 +6,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "arch/towers.h"
 #include "plan/adapter_choice.h"
 #include "plan/located.h"
 #include "plan/model_choice.h"
@@ -30,6 +32,14 @@ struct FrozenPart {
   void freeze(std::size_t place);
 };
 
+/// What freeze_config freezes of a model with a vision tower, by words in modules' paths.
+struct FrozenWords {
+  bool tower = false, decoder = false;
+  /// The recipe's key if the module is frozen so, else empty.
+  std::string_view key_of(std::string_view module) const;
+};
+FrozenWords frozen_words(const config::Recipe& recipe, const ModelChoice& model);
+
 /// Empty if nothing is frozen, and with adapters, beside which all of the model is. Problems: freeze-target (a selector
 /// matches nothing, or everything would be frozen), unsupported-option (combined with adapters).
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report);
@@ -48,10 +58,12 @@ FrozenElements frozen_elements(const TrainingPlan& plan, const StagePart& part);
 double trained_share(const TrainingPlan& plan, int layer);
 bool trains_embedding(const TrainingPlan& plan);
 bool trains_head(const TrainingPlan& plan);
-/// Whether anything below `module` is trained, which is a tower or a projector.
+/// Whether anything below `module` is trained, which is a tower or a projector; its adapters count.
 bool trains_tower(const TrainingPlan& plan, const std::string& module);
 /// Whether the activations of towers are recomputed: those that are trained here keep theirs.
 bool recomputes_towers(const TrainingPlan& plan);
+/// Forward FLOPs per picture of the adapters of a tower or a projector.
+double adapter_flops(const TrainingPlan& plan, const arch::Tower& tower);
 /// FLOPs per microbatch saved by not computing weight gradients: a third of the GEMMs with frozen weights.
 double frozen_flops(const TrainingPlan& plan, const StagePart& part);
 

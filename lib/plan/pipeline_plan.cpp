@@ -571,7 +571,7 @@ class PipelinePlanning {
       if (stage.part.has_head) stage.flops += tokens * arch::head_flops_per_token(model_->spec);
       for (const auto& tower : towers)
         if (std::ranges::find(stage.part.fqns, tower.fqn) != stage.part.fqns.end())
-          stage.flops += static_cast<double>(shapes.microbatch_size) * tower.flops;
+          stage.flops += static_cast<double>(shapes.microbatch_size) * (tower.flops + adapter_flops(plan_, tower));
       if (layout_) add_mtp_layers(stage, tokens);
       if (plan_.adapters) add_adapters(stage, tokens);
       // Layers are in order: what they have not added yet goes on to the next stage.
@@ -599,6 +599,7 @@ class PipelinePlanning {
     for (const auto& info : plan_.adapters->all) {
       if (!stage.part.has_adapter(info)) continue;
       stage.adapters += info.shape.elements();
+      if (info.in_tower()) continue;  // whose rows are patches
       stage.active_adapters += static_cast<double>(info.shape.elements()) * token_share(model_->spec, info);
     }
     stage.flops += 2 * tokens * stage.active_adapters;

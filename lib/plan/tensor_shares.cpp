@@ -165,7 +165,9 @@ int result_shares(const arch::ModelSpec& spec, Part part, arch::TensorStyle styl
 int tensor_ranks(const TrainingPlan& plan, const arch::Parameter& info) {
   using arch::Role;
   const int tp = plan.mesh.sizes().tp;
-  if (tp == 1 || info.role == Role::kNorm || info.role == Role::kRouter || info.role == Role::kPositions) return 1;
+  if (tp == 1 || info.in_tower() || info.role == Role::kNorm || info.role == Role::kRouter ||
+      info.role == Role::kPositions)
+    return 1;
   if (info.role == Role::kEmbedding || info.role == Role::kHead)
     return arch::divides_vocabulary(plan.tensor, plan.model->layout, info.role) ? tp : 1;
   // Of an adapter's two matrices, the one that has the sharded dimension of its base weight is sharded.

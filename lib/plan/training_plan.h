@@ -78,7 +78,7 @@ struct StagePlan {
   int pp_rank = 0;
   StagePart part = {};
   std::int64_t adapters = 0;   ///< elements of adapters
-  double active_adapters = 0;  ///< elements active per token
+  double active_adapters = 0;  ///< elements active per token, without a vision tower's
   int mtp_layers = 0;  ///< multi-token-prediction layers that a layout puts on this stage; planned but not trained
   double flops = 0;    ///< of a microbatch's forward pass
   StageIo io = {};

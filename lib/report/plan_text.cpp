@@ -146,6 +146,11 @@ std::string adapters_text(const plan::TrainingPlan& plan) {
   std::int64_t all = 0;
   for (const auto& parameter : plan.adapters->all)
     if (parameter.tied_to.empty()) all += parameter.shape.elements();
+  for (const auto& tower : plan::towers_of(*plan.model)) {
+    const auto count = std::ranges::count_if(
+        spec.weights, [&](const std::string& weight) { return weight.starts_with(tower.fqn + "."); });
+    if (count > 0) names += fmt::format("; {} in {}", count, tower.fqn);
+  }
   const auto trained = static_cast<double>(plan.adapters->elements);
   return fmt::format(
       "adapters  {} of rank {}, scale {:g}{}, beside {} weights ({}): {} parameters are trained ({:.2g}%){}\n",

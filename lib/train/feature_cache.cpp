@@ -161,7 +161,7 @@ class FrozenTower {
       storage_.push_back(std::make_unique<parallel::UnitStorage>(unit, options_, alone_));
       storage_.back()->bind(source);
     }
-    tower_ = model::make_vision_tower(*setup.plan.model->spec.vision, weights_);
+    tower_ = model::make_vision_tower(*setup.plan.model->spec.vision, {weights_});
   }
 
   /// What it gives for a picture: [rows, values], on the host.

@@ -407,16 +407,111 @@ TEST_CASE("a class for pictures is planned for a configuration without them, and
   CHECK(problems_of(text).first == "unsupported-model model._target_");
 }
 
-TEST_CASE("adapters are for the decoder, and a tower's modules must be excluded", "[plan][vision]") {
-  CHECK(problems_of(recipe("peft: {dim: 4, target_modules: ['*language_model*_proj']}\n")).first.empty());
-  CHECK(problems_of(recipe("peft: {dim: 4}\n")).first == "adapter-target peft.target_modules");
-  CHECK(problems_of(recipe("peft: {dim: 4, match_all_linear: true}\n")).first ==
-        "adapter-target peft.match_all_linear");
-  // NeMo AutoModel's recipes; there is no module for the last pattern.
-  const std::string excluded =
-      "peft: {dim: 4, exclude_modules: ['*vision_tower*', '*vision*', '*multi_modal*', '*lm_head*', '*visual*']}\n";
-  CHECK(problems_of(recipe(excluded)).first.empty());
-  CHECK(problems_of(recipe(excluded)).second == "no-effect peft.exclude_modules");
+TEST_CASE("adapters are put on a tower's linear modules, by NeMo AutoModel's patterns", "[plan][vision]") {
+  const auto weights = [](const std::string& peft, const std::string& sections = "") {
+    const auto plan = test::planned(recipe("device: cpu\npeft: {dim: 4, " + peft + "}\n" + sections));
+    std::map<std::string, int> out;  // by tower
+    for (const auto& name : plan.adapters->spec.weights) {
+      ++out[name.substr(0, name.find('.', name.find('.') + 1))];
+      CHECK(!name.ends_with("_embedding.weight"));
+      CHECK(name.find("vision_tower.encoder.layers.2.") == name.npos);  // which never runs
+    }
+    return out;
+  };
+  using Counts = std::map<std::string, int>;
+  const std::string tower = "model.vision_tower", projector = "model.multi_modal_projector",
+                    decoder = "model.language_model";
+  CHECK(weights("target_modules: ['*_proj']") == Counts{{tower, 8}, {decoder, 21}});
+  CHECK(weights("match_all_linear: true") == Counts{{tower, 12}, {projector, 2}, {decoder, 21}, {"lm_head.weight", 1}});
+  CHECK(weights("target_modules: ['*language_model*_proj']") == Counts{{decoder, 21}});
+  CHECK(weights("exclude_modules: ['*vision*', '*visual*', '*lm_head*']") == Counts{{projector, 2}, {decoder, 21}});
+  const auto warnings = [](const std::string& sections) { return problems_of(recipe(sections)).second; };
+  const std::string all = "peft: {dim: 4, match_all_linear: true}\n";
+  CHECK(warnings(all).empty());
+  CHECK(warnings("peft: {dim: 4, exclude_modules: ['*vision_tower*', '*lm_head*', '*visual*']}\n") ==
+        "no-effect peft.exclude_modules");  // of a pattern for other towers
+  // NeMo AutoModel freezes what it has just put there, too.
+  CHECK(weights("match_all_linear: true", "freeze_config: {}\n") ==
+        Counts{{projector, 2}, {decoder, 21}, {"lm_head.weight", 1}});
+  CHECK(warnings(all + "freeze_config: {}\n") == "no-effect freeze_config.freeze_vision_tower");
+  const std::string language = "freeze_config: {freeze_vision_tower: false, freeze_language_model: true}\n";
+  CHECK(weights("match_all_linear: true", language) == Counts{{tower, 12}, {projector, 2}, {"lm_head.weight", 1}});
+  CHECK(warnings(all + language) == "no-effect freeze_config.freeze_language_model");
+  CHECK(problems_of(recipe("peft: {dim: 4, target_modules: ['*vision*']}\nfreeze_config: {}\n")).first ==
+        "adapter-target peft.target_modules");
+  CHECK(problems_of(recipe("peft: {dim: 4, dropout: 0.1, target_modules: ['*vision*']}\n")).first ==
+        "adapter-target peft.target_modules");
+  CHECK(problems_of(recipe("peft: {dim: 4, dropout: 0.1, target_modules: ['*language*_proj']}\n")).first.empty());
+}
+
+TEST_CASE("the PEFT library is given names that no other module of a tower has", "[plan][vision]") {
+  const auto modules = [](const std::string& pattern, const std::string& family) {
+    auto text = recipe("device: cpu\npeft: {dim: 4, target_modules: ['" + pattern + "']}\n");
+    return test::planned(text.replace(text.find(kModel), kModel.size(), golden_folder() + "/vlm/" + family))
+        .adapters->modules;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(modules("*language_model*.q_proj", "llava").front() == "model.language_model.layers.0.self_attn.q_proj");
+  CHECK(modules("*.down_proj", "llava") == Names{"down_proj"});
+  const auto found = modules("*.blocks.*.proj', '*.o_proj", "qwen3_vl");
+  CHECK(found.front() == "model.visual.blocks.0.attn.proj");  // not patch_embed.proj
+  CHECK(found.back() == "o_proj");
+}
+
+TEST_CASE("memory and time count a tower's adapters", "[plan][vision]") {
+  const auto with = [](const std::string& patterns) {
+    return test::planned(with_features("false", "device: cpu\npeft: {dim: 4, target_modules: [" + patterns + "]}\n"));
+  };
+  const std::string decoder = "'*language_model*.q_proj'";
+  const auto less = with(decoder), more = with(decoder + ", '*vision_tower*.fc1'");
+  const std::int64_t added = std::int64_t{2} * 4 * (32 + 48);  // two layers of 32 x 48
+  CHECK(more.adapters->elements == less.adapters->elements + added);
+  const auto ranks = [](const estimate::EstimatedPlan& plan) { return plan.estimate->memory.ranks.front(); };
+  const auto steady = [&](const estimate::EstimatedPlan& plan) {
+    return ranks(plan).phases[static_cast<std::size_t>(estimate::Phase::kSteady)];
+  };
+  CHECK(ranks(more).parameters == ranks(less).parameters + added);
+  CHECK(steady(more).optimizer - steady(less).optimizer == Approx(8.0 * static_cast<double>(added)));
+  CHECK(steady(more).gradients - steady(less).gradients == Approx(4.0 * static_cast<double>(added)));
+  CHECK(steady(more).activations > steady(less).activations);
+  const auto tower = towers_of(*more.model).front();
+  const double rows = static_cast<double>(tower.tokens * more.batch.microbatch);
+  const auto flops = [](const estimate::EstimatedPlan& plan) { return plan.pipeline->stages.front().flops; };
+  CHECK(flops(more) - flops(less) == Approx(2 * rows * static_cast<double>(added)));
+  const auto seconds = [](const estimate::EstimatedPlan& plan) { return plan.estimate->time.stages.front(); };
+  const double beside = adapter_flops(more, tower);
+  CHECK((seconds(more).backward_weight - seconds(less).backward_weight) /
+            (seconds(more).backward_input - seconds(less).backward_input) ==
+        Approx(beside / (tower.flops + beside)));
+  // The gradients of its rows are now computed, and those of the adapters, but of no weight.
+  const auto frozen = [](const estimate::EstimatedPlan& plan) {
+    return frozen_flops(plan, plan.pipeline->stages.front().part);
+  };
+  CHECK(frozen(less) - frozen(more) ==
+        Approx(static_cast<double>(more.batch.microbatch) * (2 * tower.flops) - rows * tower.token_flops));
+}
+
+TEST_CASE("beside adapters in a tower, weights of the decoder alone are quantized", "[plan][vision]") {
+  const auto plan = test::planned(
+      recipe("device: cpu\npeft: {dim: 4, match_all_linear: true}\nquantization: {load_in_4bit: true}\n"));
+  int packed = 0;
+  for (const auto& parameter : plan.adapters->all) {
+    packed += parameter.bits > 0;
+    CHECK((parameter.bits == 0 || parameter.layer >= 0));
+  }
+  CHECK(packed == 21);
+}
+
+TEST_CASE("what is frozen in front of a tower's adapters is cached", "[plan][vision]") {
+  const auto cached = [](const std::string& patterns) {
+    const auto plan = test::planned(recipe("device: cpu\npeft: {dim: 4, target_modules: [" + patterns + "]}\n"));
+    return !plan.features ? "none" : !plan.features->cached ? "computed" : plan.features->whole ? "whole" : "tower";
+  };
+  CHECK(cached("'*language_model*.q_proj'") == std::string("whole"));
+  CHECK(cached("'*projector*'") == std::string("tower"));
+  CHECK(cached("'*vision_tower*.layers.1.*fc1'") == std::string("none"));
+  CHECK(problems_of(with_features("true", "peft: {dim: 4, target_modules: ['*vision_tower*']}\n")).first ==
+        "unsupported-option dataset.cache_features");
 }
 
 TEST_CASE("limits of a resized picture are those of the recipe, for towers that take any size", "[plan][vision]") {

@@ -13,6 +13,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include "checkpoint/format/adapter.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "pictures/decode.h"
@@ -29,9 +30,9 @@
 namespace automodel {
 namespace {
 
-using test::adapted, test::cached, test::frozen_whole, test::Json, test::Session, test::Run, test::check_near,
-    test::check_run, test::frozen, test::kFamilies, test::kLoss, test::kNorm, test::own_name, test::read_json,
-    test::recipe_of, test::vision_folder;
+using test::adapted, test::tower_adapted, test::cached, test::frozen_whole, test::Json, test::Session, test::Run,
+    test::check_near, test::check_run, test::frozen, test::kFamilies, test::kLoss, test::kNorm, test::own_name,
+    test::read_json, test::recipe_of, test::vision_folder;
 
 void check_pixels(comm::World&) {
   const auto golden = read_json("processors.json");
@@ -251,6 +252,30 @@ void check_saved(comm::World& world) {
   world.control().barrier()->wait();
 }
 
+/// A resumed run of a tower's adapters ends with the same bits; they have the names of the PEFT library.
+void check_saved_adapters(comm::World& world) {
+  for (const std::string family : {"llava", "gemma4", "qwen3_vl", "step3p7"})
+    for (const bool dora : {false, true}) {
+      const test::SharedFolder folder(world);
+      auto run = tower_adapted({.mesh = "strategy: fsdp2", .family = family}, dora);
+      run.name = "";  // with the program's own first matrices
+      const auto text = [&](const char* name) { return recipe_of(run, world.size(), folder / name, true); };
+      const auto whole = test::train_to(world, text("whole"), 4);
+      auto parts = test::train_to(world, text("parts"), 2, true);
+      for (const double loss : test::train_to(world, text("parts"), 4, true)) parts.push_back(loss);
+      RANK_CHECK(parts == whole);
+      world.control().barrier()->wait();
+      RANK_EQUAL(test::saved_tensors(folder / "parts"), test::saved_tensors(folder / "whole"));
+      Diagnostics problems;
+      const auto model = checkpoint::newest_checkpoint(folder / "parts") / "model";
+      const auto found = checkpoint::adapted_modules(model, problems);
+      std::set<std::string> wanted;
+      const auto modules = read_json("adapters.json")[family][dora ? "dora" : "lora"]["modules"];
+      for (const auto& [name, number] : modules.items()) wanted.insert(name);
+      RANK_EQUAL(std::set<std::string>(found.begin(), found.end()), wanted);
+    }
+}
+
 /// A new Gemma 4's linear modules have no limits, which are infinite numbers in its weights.
 void check_limits(comm::World& world) {
   const test::SharedFolder folder(world);
@@ -386,6 +411,14 @@ void check_adapters(comm::World& world) {
   for (const std::string family : kFamilies) check_run(world, adapted({.family = family}));
 }
 
+/// Adapters of all linear modules of a tower and its projector, which have transformers' names.
+void check_tower_adapters(comm::World& world) {
+  for (const std::string family : test::kTowerAdapted)
+    for (const bool dora : {false, true})
+      for (const std::string strategy : {"ddp", "fsdp2"})
+        check_run(world, tower_adapted({.mesh = "strategy: " + strategy, .family = family}, dora));
+}
+
 /// Rows of a batch in one sequence, which do not see each other and whose places begin at 0.
 void check_packs(comm::World& world) {
   std::vector<std::string> families = {"llava"};
@@ -429,6 +462,11 @@ void check_cached(comm::World& world) {
             {.name = "",
              .sections = fmt::format("freeze_config: {{freeze_modules: [{{glob: '*vision_tower*'}}{}]}}\n", more),
              .family = family});
+    if (!family.starts_with("qwen") && family != "gemma3")  // projectors that have linear modules
+      runs.push_back({.name = "",
+                      .sections = "peft: {dim: 4, alpha: 8, target_modules: ['*multi_modal_projector*', "
+                                  "'*embed_vision*', '*vision_adapter*', '*vision_projection*']}\n",
+                      .family = family});
     for (auto& run : runs) {
       run.rows = test::RunRows::kApart;
       const auto recorded = read_json(family + "/reference.json");
@@ -704,6 +742,8 @@ const std::vector<test::RankCase> kCases = {
        for (const std::string family : {"step3p7", "minimax_m3_vl"}) check_published(w, family);
      }},
     {"adapters of the decoder", check_adapters, 1, 1},
+    {"adapters of tower and projector", check_tower_adapters},
+    {"adapters of a tower that are saved and resumed", check_saved_adapters},
     {"packs", check_packs, 1, 1},
     {"text behind pictures, with and without cached keys", check_answers, 1, 1},
     {"a teacher sees the pictures of its student", check_distillation},

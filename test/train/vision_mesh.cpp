@@ -1,4 +1,5 @@
 // Models with vision towers on meshes that divide the model: ten steps against transformers' recorded runs.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,20 @@ void check_adapters(comm::World& world) {
                               .data_ranks = 1}));
 }
 
+/// Also where only the first stage has something to train.
+void check_tower_adapters(comm::World& world) {
+  for (const auto& family : all_families(true)) {
+    if (std::ranges::find(test::kTowerAdapted, family) == test::kTowerAdapted.end()) continue;
+    std::vector<std::string> meshes = {"strategy: fsdp2, tp_size: 2, sequence_parallel: true",
+                                       "strategy: ddp, tp_size: 2",
+                                       "strategy: ddp, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family))};
+    if (family != "gemma3") meshes.push_back("strategy: fsdp2, cp_size: 2");
+    for (const auto& mesh : meshes)
+      for (const bool dora : {false, true})
+        check_run(world, test::tower_adapted({.mesh = mesh, .family = family, .data_ranks = 1}, dora));
+  }
+}
+
 void check_experts(comm::World& world) {
   for (const std::string family : {"gemma4_moe", "qwen3_vl_moe", "qwen3_5_moe", "step3p7", "minimax_m3_vl"})
     check_both(world, {.mesh = "strategy: fsdp2, ep_size: 2, " + pipeline("1F1B"), .family = family, .data_ranks = 2});
@@ -194,6 +209,7 @@ const std::vector<test::RankCase> kCases = {
     {"outputs of frozen towers, computed once by two ranks", check_cached, 2, 2},
     {"outputs of frozen towers, computed once by four ranks", check_cached_on_four, 4, 4},
     {"adapters on two stages", check_adapters, 2, 2},
+    {"adapters of towers beside a divided decoder", check_tower_adapters, 2, 2},
     {"text behind pictures on two tensor-parallel ranks, and on two stages", check_answers, 2, 2},
     {"experts over the ranks of two stages", check_experts, 4, 4},
     {"two tensor-parallel ranks", check_tensor_parallel, 2, 2},

@@ -118,6 +118,15 @@ Run adapted(Run run) {
   return run;
 }
 
+Run tower_adapted(Run run, bool dora) {
+  run.name = dora ? "tower dora" : "tower lora";
+  run.sections += "peft: {dim: 4, alpha: 8, ";
+  run.sections += dora ? "use_dora: true, target_modules: ['model.vision_*', 'model.visual.*', 'model.embed_vision.*', "
+                         "'*multi_modal_projector*', '*language_model*.q_proj']}\n"
+                       : "exclude_modules: ['*language_model*', '*lm_head*']}\n";
+  return run;
+}
+
 std::string recipe_of(const Run& run, int ranks, const fs::path& root, bool saves) {
   const bool clips = run.sections.find("clip_grad_norm") != std::string::npos;
   return fmt::format(
@@ -157,12 +166,49 @@ std::string own_name(const std::string& name) {
   return "model." + name;
 }
 
+namespace {
+
+/// What was recorded of the run.
+Json wanted_of(const Run& run, const Json& recorded) {
+  const std::string tower = "tower ";
+  if (!run.name.starts_with(tower)) return recorded["train"][run.name];
+  return read_json("adapters.json")[run.family][run.name.substr(tower.size())];
+}
+
+/// With first matrices of adapters that follow from the recorded numbers of transformers' modules.
+parallel::WeightSource numbered(const Json& modules, parallel::WeightSource rest) {
+  return [modules, rest = std::move(rest)](const model::Weight& weight, std::int64_t first, const at::Tensor& out) {
+    if (!weight.info.fqn.ends_with(".lora_A.weight")) return rest(weight, first, out);
+    const auto found = modules.find(weight.info.adapts.substr(0, weight.info.adapts.rfind('.')));
+    if (found == modules.end()) rank_check_failed(__FILE__, __LINE__, weight.info.fqn + " is not transformers'");
+    std::vector<double> values(static_cast<std::size_t>(out.numel()));
+    const auto columns = weight.full[1];
+    for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
+      for (std::int64_t i = 0; i < run.length; ++i) {
+        const auto row = (run.full + i) / columns, column = (run.full + i) % columns;
+        values[static_cast<std::size_t>(run.local - first + i)] =
+            std::cos(static_cast<double>(1 + 3 * row + 7 * column + found->get<int>())) /
+            std::sqrt(static_cast<double>(columns));
+      }
+    out.copy_(at::from_blob(values.data(), {out.numel()}, at::kDouble));
+  };
+}
+
+/// The values that a run begins with.
+parallel::WeightSource weights_of(const Run& run, parallel::WeightSource found) {
+  if (!run.name.starts_with("tower ")) return found;
+  return numbered(wanted_of(run, {})["modules"], std::move(found));
+}
+
+}  // namespace
+
 Session::Session(comm::World& world, const Run& run)
     : folder_(world),
       loaded_(load_recipe(recipe_of(run, world.size(), folder_ / "run", false))),
       setup_(loaded_, world),
       start_(train::find_start(setup_, nullptr)),
-      runtime_(setup_.plan, world, start_.weights, {.features = train::cache_features(setup_, start_.weights).store}),
+      runtime_(setup_.plan, world, weights_of(run, start_.weights),
+               {.features = train::cache_features(setup_, start_.weights).store}),
       trainer_(runtime_, start_.rates) {}
 
 std::vector<data::Batch> Session::batches_of(const Json& rows, std::int32_t pad, RunRows how) const {
@@ -199,6 +245,14 @@ train::StepResult Session::step(std::int64_t step) {
 
 namespace {
 
+/// All of transformers' modules have adapters.
+void check_names(Session& session, const Json& modules) {
+  std::size_t found = 0;
+  for (auto* stage : session.runtime().stages())
+    for (const auto& weight : stage->model().weights().all()) found += weight->info.fqn.ends_with(".lora_A.weight");
+  if (session.runtime().plan().pipeline->stages.size() == 1) RANK_EQUAL(found, modules.size());
+}
+
 /// Gives the adapters their recorded first matrices; the second ones begin at 0.
 void set_adapters(Session& session, const std::string& family) {
   const ops::NoGraph guard;
@@ -224,10 +278,11 @@ void set_adapters(Session& session, const std::string& family) {
 
 void check_run(comm::World& world, const Run& run) {
   const auto recorded = read_json(run.family + "/reference.json");
-  const auto& wanted = recorded["train"][run.name];
+  const auto wanted = wanted_of(run, recorded);
   const auto pad = recorded.value("pad_id", 397);
   Session session(world, run);
   if (run.name == "lora") set_adapters(session, run.family);
+  if (wanted.contains("modules")) check_names(session, wanted["modules"]);
   for (std::size_t step = 0; step < 10; ++step) {
     const auto& rows = recorded["batches"][recorded["batch_of_step"][step].get<std::size_t>()];
     const auto result =

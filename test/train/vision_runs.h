@@ -52,6 +52,10 @@ Run frozen_whole(Run run);
 Run cached(Run run);
 /// With adapters of the decoder, all else frozen.
 Run adapted(Run run);
+/// With adapters of tower and projector; with DoRA, of the decoder's queries too.
+Run tower_adapted(Run run, bool dora = false);
+inline constexpr std::array kTowerAdapted = {"llava",        "gemma3",     "gemma4",   "mistral3",
+                                             "muse_glimmer", "qwen2_5_vl", "qwen3_vl", "step3p7"};
 inline constexpr std::array kFamilies = {"gemma3",       "gemma4",      "gemma4_moe", "mistral3",
                                          "muse_glimmer", "qwen2_5_vl",  "qwen3_vl",   "qwen3_vl_moe",
                                          "qwen3_5",      "qwen3_5_moe", "step3p7",    "minimax_m3_vl"};

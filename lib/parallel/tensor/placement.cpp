@@ -77,8 +77,9 @@ class Rule {
   }
 
   /// In a column-parallel layer B is sharded with the weight, in a row-parallel layer A is. The other matrix is whole,
-  /// and each rank computes a partial sum of its gradient.
+  /// and each rank computes a partial sum of its gradient. A vision tower is computed by every rank, adapters too.
   model::Placement adapter() const {
+    if (parameter_.in_tower()) return whole(false);
     const bool last = arch::is_last_matrix(parameter_);
     if (divides_columns(style_)) {
       if (!last) return whole(true);
