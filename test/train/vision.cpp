@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "checkpoint/format/adapter.h"
+#include "checkpoint/format/export.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
 #include "pictures/decode.h"
@@ -252,6 +253,19 @@ void check_saved(comm::World& world) {
   world.control().barrier()->wait();
 }
 
+/// The adapters of four steps, in `folder`, are merged with a folder that may spell the modules otherwise.
+void check_merged(comm::World& world, const Run& run, const test::SharedFolder& folder, std::size_t modules) {
+  if (world.rank() == 0)
+    RANK_EQUAL(checkpoint::export_model(folder / "parts", folder / "merged", {.merge = true}).merged, modules);
+  world.control().barrier()->wait();
+  Session adapters(world, run), merged(world, {.family = run.family, .model = (folder / "merged").native()});
+  for (int step = 0; step < 4; ++step) adapters.step(step);
+  const double before = Session(world, {.family = run.family}).evaluated(), after = adapters.evaluated();
+  check_near(run.family + ", merged", merged.evaluated(), after, 1e-5);
+  RANK_CHECK(std::abs(after - before) > 1e-3);
+  world.control().barrier()->wait();
+}
+
 /// A resumed run of a tower's adapters ends with the same bits; they have the names of the PEFT library.
 void check_saved_adapters(comm::World& world) {
   for (const std::string family : {"llava", "gemma4", "qwen3_vl", "step3p7"})
@@ -273,6 +287,7 @@ void check_saved_adapters(comm::World& world) {
       const auto modules = read_json("adapters.json")[family][dora ? "dora" : "lora"]["modules"];
       for (const auto& [name, number] : modules.items()) wanted.insert(name);
       RANK_EQUAL(std::set<std::string>(found.begin(), found.end()), wanted);
+      check_merged(world, run, folder, wanted.size());
     }
 }
 
@@ -743,7 +758,7 @@ const std::vector<test::RankCase> kCases = {
      }},
     {"adapters of the decoder", check_adapters, 1, 1},
     {"adapters of tower and projector", check_tower_adapters},
-    {"adapters of a tower that are saved and resumed", check_saved_adapters},
+    {"adapters of a tower that are saved, resumed and merged", check_saved_adapters},
     {"packs", check_packs, 1, 1},
     {"text behind pictures, with and without cached keys", check_answers, 1, 1},
     {"a teacher sees the pictures of its student", check_distillation},

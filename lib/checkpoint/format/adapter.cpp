@@ -193,6 +193,12 @@ std::vector<std::string> Adapters::strangers(const std::vector<std::string>& nam
   return out;
 }
 
+void Adapters::rename(const std::function<std::string(const std::string&)>& stored_name) {
+  std::map<std::string, Matrices> renamed;
+  for (auto& [name, matrices] : matrices_) renamed.emplace(stored_name(name), std::move(matrices));
+  matrices_ = std::move(renamed);
+}
+
 bool Adapters::is_transposed(const std::string& weight) const {
   return config_.transposed && !weight.ends_with("lm_head.weight");  // in GPT-2, too, the head is a Linear
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -62,6 +63,8 @@ class Adapters {
   const AdapterConfig& config() const { return config_; }
   /// Names of weights that have an adapter but are not in `names`: the adapter belongs to another model.
   std::vector<std::string> strangers(const std::vector<std::string>& names) const;
+  /// The weights' names become those that `stored_name` gives for them, such as another spelling in the base's folder.
+  void rename(const std::function<std::string(const std::string&)>& stored_name);
   bool has(const std::string& weight) const { return matrices_.contains(weight); }
   /// Whether the weight has a DoRA adapter: after add_to, accumulate norms with add_squares, then apply scale_rows.
   bool has_magnitudes(const std::string& weight) const { return !matrices_.at(weight).magnitudes.empty(); }

@@ -1,6 +1,7 @@
 #include "checkpoint/format/export.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
+#include "checkpoint/format/weight_names.h"
 
 namespace automodel::checkpoint {
 namespace {
@@ -93,7 +95,7 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
   }
 }
 
-ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters, const fs::path& out,
+ExportReport write_weights(const TensorFolder& folder, Adapters* adapters, const fs::path& out,
                            const ExportOptions& options) {
   std::vector<TensorInfo> infos;
   std::vector<std::string> names;
@@ -103,12 +105,20 @@ ExportReport write_weights(const TensorFolder& folder, const Adapters* adapters,
     if (options.type && is_weight_type(stored.info->type)) infos.back().type = *options.type;
     names.push_back(stored.info->name);
   }
-  if (adapters != nullptr)
+  if (adapters != nullptr) {
+    const std::set<std::string> there(names.begin(), names.end());
+    adapters->rename([&](const std::string& weight) {
+      if (there.contains(weight)) return weight;
+      for (auto& name : nested_names(weight))
+        if (there.contains(name)) return name;
+      return weight;
+    });
     if (const auto strangers = adapters->strangers(names); !strangers.empty())
       throw Error(Diagnostic{"adapter-shape"}
                       .says("the base model '{}' has no '{}'", folder.path().native(), strangers.front())
                       .hint("the adapters belong to another model; name theirs with --base")
                       .at({"command line", 0, 0}));
+  }
   const auto layout = lay_out_folder(infos, "model", kMostFileBytes);
   ExportReport report{.bytes = layout.bytes};
   for (const auto& file : layout.files) {

@@ -81,19 +81,20 @@ void add_stacked(const arch::Parameter& parameter, const Shape& shape, std::int6
 /// A prefix of names in memory, and the published one.
 using Prefixes = std::pair<std::string_view, std::string_view>;
 
+constexpr std::array<Prefixes, 7> kOfMiniMax = {
+    {{"model.language_model.", "language_model.model."},
+     {"lm_head.", "language_model.lm_head."},
+     {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
+     {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
+     {"model.vision_tower.", "vision_tower.vision_model."},
+     {"model.multi_modal_projector.merge_", "patch_merge_mlp."},
+     {"model.multi_modal_projector.", "multi_modal_projector."}}};
+
 /// Of models that are saved under published names, because transformers writes those, too.
 std::span<const Prefixes> published_prefixes(const arch::ModelSpec& spec) {
   static constexpr std::array<Prefixes, 3> kOfStep = {{{"model.language_model.", "model."},
                                                        {"model.vision_model.", "vision_model."},
                                                        {"model.multi_modal_projector.", "vit_large_projector."}}};
-  static constexpr std::array<Prefixes, 7> kOfMiniMax = {
-      {{"model.language_model.", "language_model.model."},
-       {"lm_head.", "language_model.lm_head."},
-       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
-       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
-       {"model.vision_tower.", "vision_tower.vision_model."},
-       {"model.multi_modal_projector.merge_", "patch_merge_mlp."},
-       {"model.multi_modal_projector.", "multi_modal_projector."}}};
   if (spec.nested_in == "step3p7") return kOfStep;
   if (spec.nested_in == "minimax_m3_vl") return kOfMiniMax;
   return {};
@@ -116,22 +117,11 @@ Candidate minimax_in_transformers(const arch::Parameter& parameter, const Shape&
   return out;
 }
 
-/// Names of a model with a vision tower as published, and as transformers 5 writes them.
-void add_nested(const arch::ModelSpec& spec, std::vector<Candidate>& out) {
-  constexpr std::array<Prefixes, 9> kPrefixes = {{{"model.language_model.", "language_model.model."},
-                                                  {"model.language_model.", "model."},
-                                                  {"model.visual.", "visual."},
-                                                  {"lm_head.", "language_model.lm_head."},
-                                                  {"model.vision_tower.", "vision_tower."},
-                                                  {"model.vision_tower.", "vision_tower.vision_model."},
-                                                  {"model.multi_modal_projector.", "multi_modal_projector."},
-                                                  {"model.multi_modal_projector.", "vit_large_projector."},
-                                                  {"model.vision_model.", "vision_model."}}};
+/// Names of a model with a vision tower.
+void add_nested(std::vector<Candidate>& out) {
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
-    for (const auto& prefixes : {std::span<const Prefixes>(kPrefixes), published_prefixes(spec)})
-      for (const auto& [own, other] : prefixes)
-        if (out[i].name.starts_with(own))
-          out.push_back({replaced(out[i].name, own, other), out[i].shape, out[i].first, out[i].stride});
+    for (auto& name : nested_names(out[i].name))
+      out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
 }
 
 std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::ModelSpec& spec,
@@ -145,7 +135,7 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
-  if (spec.vision) add_nested(spec, out);
+  if (spec.vision) add_nested(out);
   if (spec.hyper) {  // DeepSeek V4 as published; its other names follow from leaving out "model."
     if (parameter.role == arch::Role::kEmbedding) out.push_back({"embed.weight", shape});
     if (auto name = replaced(parameter.fqn, "model.hc_head.hc_", "hc_head_"); !name.empty())
@@ -218,6 +208,23 @@ void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std
 }
 
 }  // namespace
+
+std::vector<std::string> nested_names(const std::string& name) {
+  constexpr std::array<Prefixes, 9> kPrefixes = {{{"model.language_model.", "language_model.model."},
+                                                  {"model.language_model.", "model."},
+                                                  {"model.visual.", "visual."},
+                                                  {"lm_head.", "language_model.lm_head."},
+                                                  {"model.vision_tower.", "vision_tower."},
+                                                  {"model.vision_tower.", "vision_tower.vision_model."},
+                                                  {"model.multi_modal_projector.", "multi_modal_projector."},
+                                                  {"model.multi_modal_projector.", "vit_large_projector."},
+                                                  {"model.vision_model.", "vision_model."}}};
+  std::vector<std::string> out;
+  for (const auto& prefixes : {std::span<const Prefixes>(kPrefixes), std::span<const Prefixes>(kOfMiniMax)})
+    for (const auto& [own, other] : prefixes)
+      if (name.starts_with(own)) out.push_back(std::string(other) + name.substr(own.size()));
+  return out;
+}
 
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
                           Diagnostics& problems, WantedWeights wanted) {

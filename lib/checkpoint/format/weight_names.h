@@ -60,6 +60,9 @@ struct WrittenWeight {
 /// the published names.
 WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec);
 
+/// Other names, as published and as transformers 5 writes them, that a model with a vision tower gives the tensor.
+std::vector<std::string> nested_names(const std::string& name);
+
 /// Whether a model with tied head and embedding has a separate head with different values in this folder; transformers
 /// 5 does not tie them in that case. Reads both tensors if both are present.
 bool head_differs(const TensorFolder& folder, const arch::Layout& layout);
