@@ -41,8 +41,8 @@ struct Parameter {
 };
 
 /// Whether a parameter belongs to a portion of the model with these layers and ends. A tied head counts only if the
-/// portion lacks the embedding; adapters of a vision tower belong with it, others
-/// outside the layers with the head. Cached ones belong nowhere.
+/// portion lacks the embedding; adapters of a vision tower belong with it, others outside the layers with the head.
+/// Cached ones belong nowhere.
 bool stands_in(const Parameter& parameter, const std::vector<int>& layers, bool embeddings, bool norm, bool head);
 
 /// Whether this is a matrix inside a layer, or a stack of one matrix per expert: the parameters that matrix optimizers

@@ -79,6 +79,18 @@ VisionSpec read_sizes(ConfigReader& section, const SizeKeys& keys) {
   return out;
 }
 
+void require_colours(ConfigReader& section, Keys keys = {"num_channels"}) {
+  if (section.integer(keys, 3, 1, 1 << 10) != VisionSpec::kChannels)
+    throw Refused{"its pictures do not have 3 channels"};
+}
+
+/// `module`: "tower" or "projector". Absent, the activation is the wanted one.
+void require_activation(ConfigReader& section, std::string_view wanted, std::string_view key = "hidden_act",
+                        std::string_view module = "tower") {
+  if (const auto given = section.text({key}, wanted); given != wanted)
+    throw Refused{fmt::format("its {}'s activation is {}", module, given)};
+}
+
 /// A tower for pictures of one size, without what follows it. Source: CLIPVisionConfig and SiglipVisionConfig.
 VisionSpec read_vit(ConfigReader& section, std::string_view usual) {
   const auto tower = section.text({"model_type"}, usual);
@@ -92,11 +104,8 @@ VisionSpec read_vit(ConfigReader& section, std::string_view usual) {
   out.pooling_head = !clip && section.boolean({"vision_use_head"}, true);
   if (out.patch > out.image) throw Refused{"its patches are larger than its pictures"};
   if (out.patches() >= kMostTokens) throw Refused{fmt::format("a picture has {} patches or more", kMostTokens)};
-  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    throw Refused{"its pictures do not have 3 channels"};
-  const std::string_view wanted = clip ? "quick_gelu" : "gelu_pytorch_tanh";
-  if (const auto act = section.text({"hidden_act"}, wanted); act != wanted)
-    throw Refused{fmt::format("its tower's activation is {}", act)};
+  require_colours(section);
+  require_activation(section, clip ? "quick_gelu" : "gelu_pytorch_tanh");
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
   return out;
 }
@@ -105,8 +114,7 @@ VisionSpec read_llava(ConfigReader& config, ConfigReader& section) {
   auto out = read_vit(section, "clip_vision_model");
   out.image_token = config.integer({"image_token_index", "image_token_id"}, 32000, 0, kMostVocab);
   out.projector_bias = config.boolean({"multimodal_projector_bias"}, true);
-  if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
-    throw Refused{fmt::format("its projector's activation is {}", act)};
+  require_activation(config, "gelu", "projector_hidden_act", "projector");
   const auto strategy = config.text({"vision_feature_select_strategy"}, "default");
   if (strategy != "default" && strategy != "full")
     throw Refused{fmt::format("its vision_feature_select_strategy is {}", strategy)};
@@ -156,14 +164,11 @@ VisionSpec read_qwen(ConfigReader& config, ConfigReader& section, std::string_vi
   out.frames = section.integer({"temporal_patch_size"}, 2, 1, 1 << 10);
   const int usual_token = kind.starts_with("qwen3_5") ? 248056 : 151655;
   out.image_token = config.integer({"image_token_id", "image_token_index"}, usual_token, 0, kMostVocab);
-  if (section.integer({"in_channels", "in_chans"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    throw Refused{"its pictures do not have 3 channels"};
+  require_colours(section, {"in_channels", "in_chans"});
   if (const int width = section.integer({"out_hidden_size"}, decoder.hidden, 1, kMostWidth); width != decoder.hidden)
     throw Refused{fmt::format("its tower gives rows of {} numbers, the decoder takes {}", width, decoder.hidden)};
   if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
-  const std::string_view wanted = windows ? "silu" : "gelu_pytorch_tanh";
-  if (const auto act = section.text({"hidden_act"}, wanted); act != wanted)
-    throw Refused{fmt::format("its tower's activation is {}", act)};
+  require_activation(section, windows ? "silu" : "gelu_pytorch_tanh");
   if (windows) {
     out.window = section.integer({"window_size"}, 112, 1, kMostSide) / (out.merge * out.patch);
     if (out.window < 1) throw Refused{"its windows are smaller than a row of the decoder"};
@@ -198,8 +203,7 @@ VisionSpec read_mistral3(ConfigReader& config, ConfigReader& section, const Mode
   out.image_token = config.integer({"image_token_index", "image_token_id"}, 10, 0, kMostVocab);
   out.projector_bias = config.boolean({"multimodal_projector_bias"}, false);
   out.projector_eps = decoder.norm_eps;
-  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    throw Refused{"its pictures do not have 3 channels"};
+  require_colours(section);
   if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
   const auto act = section.text({"hidden_act"}, "gelu");
   if (act != "silu" && act != "gelu") throw Refused{fmt::format("its tower's activation is {}", act)};
@@ -252,8 +256,7 @@ VisionSpec read_gemma4(ConfigReader& config, ConfigReader& section, const ModelS
   if (section.integer({"num_key_value_heads"}, 12, 1, kMostWidth) != out.heads)
     throw Refused{"its tower's heads share keys"};
   if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
-  if (const auto act = section.text({"hidden_activation"}, "gelu_pytorch_tanh"); act != "gelu_pytorch_tanh")
-    throw Refused{fmt::format("its tower's activation is {}", act)};
+  require_activation(section, "gelu_pytorch_tanh", "hidden_activation");
   if (section.boolean({"attention_bias"}, false)) throw Refused{"its tower's attention has biases"};
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
   out.theta = read_axial_theta(section, 100, {"axial", "default"});
@@ -281,10 +284,8 @@ VisionSpec read_step(ConfigReader& config, ConfigReader& section, const ModelSpe
   if (out.table < 1) throw Refused{"its patches are larger than its pictures"};
   if (out.hidden % out.heads != 0 || out.hidden / out.heads % 4 != 0)
     throw Refused{"its tower's heads cannot be rotated by two axes"};
-  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    throw Refused{"its pictures do not have 3 channels"};
-  if (const auto act = section.text({"hidden_act"}, "quick_gelu"); act != "quick_gelu")
-    throw Refused{fmt::format("its tower's activation is {}", act)};
+  require_colours(section);
+  require_activation(section, "quick_gelu");
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
   out.theta = read_axial_theta(section, 1e4, {"axial"});
   return out;
@@ -312,15 +313,12 @@ VisionSpec read_minimax(ConfigReader& config, ConfigReader& section, const Model
   out.projector_width = config.integer({"projector_hidden_size"}, 6144, 1, kMostWidth);
   out.theta = read_axial_theta(section, section.number({"rope_theta"}, 1e4), {"axial"});
   if (out.hidden / out.heads < 6) throw Refused{"its tower's heads cannot be rotated by three axes"};
-  if (section.integer({"num_channels"}, 3, 1, 1 << 10) != VisionSpec::kChannels)
-    throw Refused{"its pictures do not have 3 channels"};
-  if (const auto act = section.text({"hidden_act"}, "gelu"); act != "gelu")
-    throw Refused{fmt::format("its tower's activation is {}", act)};
+  require_colours(section);
+  require_activation(section, "gelu");
   if (section.number({"attention_dropout"}, 0) != 0) throw Refused{"its tower has dropout"};
   if (const auto mode = section.text({"rope_mode"}, "3d"); mode != "3d")
     throw Refused{fmt::format("its tower's rope_mode is {}", mode)};
-  if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
-    throw Refused{fmt::format("its projector's activation is {}", act)};
+  require_activation(config, "gelu", "projector_hidden_act", "projector");
   if (!config.boolean({"multimodal_projector_bias"}, true)) throw Refused{"its projector has no biases"};
   if (config.integer({"vision_feature_layer"}, -1, -kMostLayers, kMostLayers) != -1)
     throw Refused{"its vision_feature_layer is not the last"};
@@ -348,10 +346,8 @@ VisionSpec read_muse(ConfigReader& config, ConfigReader& section, const ModelSpe
   if (const int width = config.integer({"out_hidden_size"}, 6144, 1, kMostWidth); width != joined)
     throw Refused{fmt::format("its tower gives rows of {} numbers, the projector takes {}", joined, width)};
   if (out.hidden / out.heads % 4 != 0) throw Refused{"its tower's heads cannot be rotated by two axes"};
-  if (const auto act = section.text({"hidden_act"}, "gelu"); act != "gelu")
-    throw Refused{fmt::format("its tower's activation is {}", act)};
-  if (const auto act = config.text({"projector_hidden_act"}, "gelu"); act != "gelu")
-    throw Refused{fmt::format("its projector's activation is {}", act)};
+  require_activation(section, "gelu");
+  require_activation(config, "gelu", "projector_hidden_act", "projector");
   out.theta = read_axial_theta(section, 1e4, {"axial"});
   const auto types = section.texts("layer_types");
   if (!types.empty() && std::ssize(types) != out.layers) throw Refused{"its tower's layer_types are not one a layer"};

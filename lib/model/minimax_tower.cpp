@@ -29,20 +29,11 @@ class MiniMaxTower : public ProjectedTower {
   }
 
  private:
-  struct Layer {
-    Norm before_attention, before_mlp;
-    ops::Linear qkv, out, up, down;
-  };
-
   void find_tower(const std::string& tower) {
     patches_ = named(tower + ".embeddings.proj.weight");
     first_norm_ = norm(tower + ".pre_layrnorm");
-    for (int layer = 0; layer < spec_.layers; ++layer) {
-      const auto prefix = fmt::format("{}.layers.{}.", tower, layer), attention = prefix + "self_attn.";
-      layers_.push_back({norm(prefix + "layer_norm1"), norm(prefix + "layer_norm2"),
-                         linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}),
-                         linear({attention + "out_proj"}), linear({prefix + "mlp.fc1"}), linear({prefix + "mlp.fc2"})});
-    }
+    for (int layer = 0; layer < spec_.layers; ++layer)
+      layers_.push_back(clip_layer(fmt::format("{}.layers.{}.", tower, layer)));
   }
 
   /// [patches, width]; patches attend to those of their picture.
@@ -76,7 +67,7 @@ class MiniMaxTower : public ProjectedTower {
   arch::VisionSpec spec_;
   ops::Parameter* patches_ = nullptr;
   Norm first_norm_ = {};
-  std::vector<Layer> layers_ = {};
+  std::vector<PreNormLayer> layers_ = {};
   ops::Linear first_ = {}, second_ = {}, joined_first_ = {}, joined_second_ = {};
 };
 

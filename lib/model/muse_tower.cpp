@@ -31,11 +31,6 @@ class MuseTower : public ProjectedTower {
 
  private:
   static constexpr double kLayerEps = 1e-5;  // whatever layer_norm_eps is
-  struct Layer {
-    Norm before_attention, before_mlp;
-    ops::Linear qkv, out, up, down;
-  };
-
   void find_tower(const std::string& tower) {
     patches_ = linear({tower + ".patch_embedder.patch_embedding"});
     table_ = named(tower + ".patch_embedder.position_embedding_table.weight");
@@ -107,7 +102,7 @@ class MuseTower : public ProjectedTower {
   ops::Linear patches_ = {};
   ops::Parameter* table_ = nullptr;
   Norm first_norm_ = {}, last_norm_ = {};
-  std::vector<Layer> layers_ = {};
+  std::vector<PreNormLayer> layers_ = {};
   ops::Linear first_ = {}, second_ = {}, projection_ = {};
 };
 

@@ -52,10 +52,6 @@ class QwenTower : public VisionTower {
   }
 
  private:
-  struct Layer {
-    Norm before_attention, before_mlp;
-    ops::Linear qkv, out, up, down;  ///< `up` of a gated MLP: gate and up
-  };
   /// Joins blocks of patches and projects them to the decoder's width.
   struct Merger {
     Norm norm;
@@ -127,7 +123,7 @@ class QwenTower : public VisionTower {
   arch::VisionSpec spec_;
   bool old_;  ///< Qwen2.5: RMSNorm and a gated MLP
   ops::Parameter *patches_ = nullptr, *patch_bias_ = nullptr, *table_ = nullptr;
-  std::vector<Layer> layers_ = {};
+  std::vector<PreNormLayer> layers_ = {};
   Merger merger_ = {};
   std::vector<Merger> deep_ = {};
   bool trained_ = false;

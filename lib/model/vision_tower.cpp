@@ -48,6 +48,16 @@ ops::Linear VisionTower::linear(const std::vector<std::string>& names) const {
   return out;
 }
 
+VisionTower::PreNormLayer VisionTower::clip_layer(const std::string& prefix) const {
+  const auto attention = prefix + "self_attn.";
+  return {norm(prefix + "layer_norm1"),
+          norm(prefix + "layer_norm2"),
+          linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}),
+          linear({attention + "out_proj"}),
+          linear({prefix + "mlp.fc1"}),
+          linear({prefix + "mlp.fc2"})};
+}
+
 bool VisionTower::has(std::string_view module, bool trained) const {
   return std::ranges::any_of(weights_.all.all(), [&](const auto& weight) {
     return weight->info.in_tower() && weight->info.fqn.starts_with(module) && (weight->trained || !trained);

@@ -66,10 +66,17 @@ class VisionTower {
     ops::Parameter* weight = nullptr;
     ops::Parameter* bias = nullptr;  ///< null: RMSNorm
   };
+  /// Of most towers. `up` of a gated MLP: gate and up.
+  struct PreNormLayer {
+    Norm before_attention, before_mlp;
+    ops::Linear qkv, out, up, down;
+  };
   ops::Parameter* named(const std::string& name) const;
   Norm norm(const std::string& name) const;
   /// One matmul with the weights of these modules, and their biases and adapters.
   ops::Linear linear(const std::vector<std::string>& names) const;
+  /// The layer below `prefix`, with CLIP's names.
+  PreNormLayer clip_layer(const std::string& prefix) const;
   /// Whether there are weights of the module: not where a part of the tower is cached.
   bool has(std::string_view module) const { return has(module, false); }
   /// Whether a weight of the module is trained, or an adapter.

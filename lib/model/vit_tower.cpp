@@ -40,23 +40,14 @@ class VitTower : public ProjectedTower {
   }
 
  private:
-  struct Layer {
-    Norm before_attention, before_mlp;
-    ops::Linear qkv, out, up, down;
-  };
   void find_tower(const std::string& tower) {
     if (clip_) class_row_ = named(tower + ".embeddings.class_embedding");
     if (!clip_) patch_bias_ = named(tower + ".embeddings.patch_embedding.bias");
     patches_ = named(tower + ".embeddings.patch_embedding.weight");
     positions_ = named(tower + ".embeddings.position_embedding.weight");
     if (clip_) first_norm_ = norm(tower + ".pre_layrnorm");
-    for (int layer = 0; layer < spec_.used_layers; ++layer) {
-      const auto prefix = fmt::format("{}.encoder.layers.{}.", tower, layer);
-      layers_.push_back(
-          {norm(prefix + "layer_norm1"), norm(prefix + "layer_norm2"),
-           linear({prefix + "self_attn.q_proj", prefix + "self_attn.k_proj", prefix + "self_attn.v_proj"}),
-           linear({prefix + "self_attn.out_proj"}), linear({prefix + "mlp.fc1"}), linear({prefix + "mlp.fc2"})});
-    }
+    for (int layer = 0; layer < spec_.used_layers; ++layer)
+      layers_.push_back(clip_layer(fmt::format("{}.encoder.layers.{}.", tower, layer)));
     if (spec_.pooled > 0) last_norm_ = norm(tower + ".post_layernorm");
   }
   /// [pictures, rows, width]: the row of CLIP's class token first.
@@ -65,13 +56,13 @@ class VitTower : public ProjectedTower {
   /// `x`: [pictures, rows, width], or the rows of all pictures.
   at::Tensor project(const at::Tensor& x, const at::Tensor& anchor) const override;
   /// Attention of a picture's rows to each other.
-  at::Tensor attend(const Layer& layer, const at::Tensor& y) const;
+  at::Tensor attend(const PreNormLayer& layer, const at::Tensor& y) const;
 
   arch::VisionSpec spec_;
   bool clip_;  ///< else SigLIP
   ops::Parameter *class_row_ = nullptr, *patches_ = nullptr, *patch_bias_ = nullptr, *positions_ = nullptr;
   Norm first_norm_ = {}, last_norm_ = {};
-  std::vector<Layer> layers_ = {};
+  std::vector<PreNormLayer> layers_ = {};
   ops::Linear first_ = {}, second_ = {};                       ///< LLaVA's projector
   ops::Parameter *pooled_norm_ = nullptr, *matrix_ = nullptr;  ///< Gemma 3's
 };
@@ -90,7 +81,7 @@ at::Tensor VitTower::embed(const at::Tensor& pixels, const at::Tensor& anchor) c
   return at::cat({first, rows}, 1) + positions;
 }
 
-at::Tensor VitTower::attend(const Layer& layer, const at::Tensor& y) const {
+at::Tensor VitTower::attend(const PreNormLayer& layer, const at::Tensor& y) const {
   const std::int64_t heads = spec_.heads, width = spec_.hidden / heads;
   const auto parts = ops::split(ops::linear(y, layer.qkv), {spec_.hidden, spec_.hidden, spec_.hidden});
   const auto by_head = [&](const at::Tensor& x) { return x.unflatten(2, {heads, width}); };

@@ -114,18 +114,27 @@ std::string_view FrozenWords::key_of(std::string_view module) const {
   return decoder && has_word(module, {"language", "text", "llm"}) ? "freeze_config.freeze_language_model" : "";
 }
 
+namespace {
+
+/// Whether freeze_config names modules, of any model.
+bool names_modules(const config::Recipe& recipe) {
+  const auto& section = recipe.freeze_config();
+  return section && (!section->freeze_modules->empty() || !section->unfreeze_modules->empty());
+}
+
+}  // namespace
+
 FrozenWords frozen_words(const config::Recipe& recipe, const ModelChoice& model) {
   const auto& section = recipe.freeze_config();
   if (!section || !model.spec.vision) return {};
-  const bool named = !section->freeze_modules->empty() || !section->unfreeze_modules->empty();
-  return {.tower = section->freeze_vision_tower().value_or(!named),
+  return {.tower = section->freeze_vision_tower().value_or(!names_modules(recipe)),
           .decoder = section->freeze_language_model().value_or(false)};
 }
 
 std::optional<FrozenPart> choose_frozen(const config::LoadedRecipe& recipe, const ModelChoice& model, Located& report) {
   const std::string key = "freeze_config";
   const auto& section = recipe.recipe.freeze_config();
-  const bool named = section && (!section->freeze_modules->empty() || !section->unfreeze_modules->empty());
+  const bool named = names_modules(recipe.recipe);
   const auto words = frozen_words(recipe.recipe, model);
   if (recipe.recipe.peft()) {
     if (named)

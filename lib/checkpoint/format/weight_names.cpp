@@ -81,20 +81,19 @@ void add_stacked(const arch::Parameter& parameter, const Shape& shape, std::int6
 /// A prefix of names in memory, and the published one.
 using Prefixes = std::pair<std::string_view, std::string_view>;
 
-constexpr std::array<Prefixes, 7> kOfMiniMax = {
-    {{"model.language_model.", "language_model.model."},
-     {"lm_head.", "language_model.lm_head."},
-     {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
-     {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
-     {"model.vision_tower.", "vision_tower.vision_model."},
-     {"model.multi_modal_projector.merge_", "patch_merge_mlp."},
-     {"model.multi_modal_projector.", "multi_modal_projector."}}};
-
 /// Of models that are saved under published names, because transformers writes those, too.
 std::span<const Prefixes> published_prefixes(const arch::ModelSpec& spec) {
   static constexpr std::array<Prefixes, 3> kOfStep = {{{"model.language_model.", "model."},
                                                        {"model.vision_model.", "vision_model."},
                                                        {"model.multi_modal_projector.", "vit_large_projector."}}};
+  static constexpr std::array<Prefixes, 7> kOfMiniMax = {
+      {{"model.language_model.", "language_model.model."},
+       {"lm_head.", "language_model.lm_head."},
+       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
+       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
+       {"model.vision_tower.", "vision_tower.vision_model."},
+       {"model.multi_modal_projector.merge_", "patch_merge_mlp."},
+       {"model.multi_modal_projector.", "multi_modal_projector."}}};
   if (spec.nested_in == "step3p7") return kOfStep;
   if (spec.nested_in == "minimax_m3_vl") return kOfMiniMax;
   return {};
@@ -210,19 +209,22 @@ void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std
 }  // namespace
 
 std::vector<std::string> nested_names(const std::string& name) {
-  constexpr std::array<Prefixes, 9> kPrefixes = {{{"model.language_model.", "language_model.model."},
-                                                  {"model.language_model.", "model."},
-                                                  {"model.visual.", "visual."},
-                                                  {"lm_head.", "language_model.lm_head."},
-                                                  {"model.vision_tower.", "vision_tower."},
-                                                  {"model.vision_tower.", "vision_tower.vision_model."},
-                                                  {"model.multi_modal_projector.", "multi_modal_projector."},
-                                                  {"model.multi_modal_projector.", "vit_large_projector."},
-                                                  {"model.vision_model.", "vision_model."}}};
+  constexpr std::array<Prefixes, 12> kPrefixes = {
+      {{"model.language_model.", "language_model.model."},
+       {"model.language_model.", "model."},
+       {"model.visual.", "visual."},
+       {"lm_head.", "language_model.lm_head."},
+       {"model.vision_tower.", "vision_tower."},
+       {"model.vision_tower.", "vision_tower.vision_model."},
+       {"model.multi_modal_projector.", "multi_modal_projector."},
+       {"model.multi_modal_projector.", "vit_large_projector."},
+       {"model.vision_model.", "vision_model."},
+       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
+       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
+       {"model.multi_modal_projector.merge_", "patch_merge_mlp."}}};
   std::vector<std::string> out;
-  for (const auto& prefixes : {std::span<const Prefixes>(kPrefixes), std::span<const Prefixes>(kOfMiniMax)})
-    for (const auto& [own, other] : prefixes)
-      if (name.starts_with(own)) out.push_back(std::string(other) + name.substr(own.size()));
+  for (const auto& [own, other] : kPrefixes)
+    if (name.starts_with(own)) out.push_back(std::string(other) + name.substr(own.size()));
   return out;
 }
 

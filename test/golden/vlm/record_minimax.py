@@ -9,6 +9,7 @@ import json
 import pathlib
 
 import record_run
+import tiny_tokenizer
 import transformers
 from transformers.models.minimax_m3_vl.image_processing_minimax_m3_vl import MiniMaxM3VLImageProcessor
 from transformers.models.minimax_m3_vl.processing_minimax_m3_vl import MiniMaxM3VLProcessor
@@ -57,23 +58,9 @@ CONFIG = {
 }
 
 
-def make_tokenizer():
-    tokenizer = json.loads((HERE / "qwen3_vl/tokenizer.json").read_text())
-    first = max(each["id"] for each in tokenizer["added_tokens"]) + 1
-    for number, name in enumerate(ADDED):
-        tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": first + number, "content": name})
-    (OUT / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 4096, "eos_token": STOP,
-                "pad_token": "<|endoftext|>", "clean_up_tokenization_spaces": False,
-                "processor_class": "MiniMaxM3VLProcessor"}
-    (OUT / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
-    (OUT / "chat_template.jinja").write_text(TEMPLATE)
-    return first
-
-
 def main():
     OUT.mkdir(exist_ok=True)
-    image = make_tokenizer()
+    image = tiny_tokenizer.write(OUT, ADDED, TEMPLATE, STOP, processor_class="MiniMaxM3VLProcessor")
     config = CONFIG | {"image_token_index": image, "video_token_index": image + 1}
     config["text_config"] |= {"eos_token_id": image + len(ADDED) - 1}
     for name in ("config.json", "config.published.json"):  # the first is written again, as transformers spells it

@@ -12,6 +12,7 @@ import json
 import math
 import pathlib
 
+import tiny_tokenizer
 import torch
 import transformers
 from PIL import Image
@@ -54,19 +55,6 @@ CONFIG = {
                                     "num_attention_groups": 2, "head_dim": 8},
         "swiglu_limits": [0.0, 0.5, 0.0, 0.0, 0.0], "swiglu_limits_shared": [0.0, 0.0, 0.7, 0.0, 0.0]},
 }
-
-
-def make_tokenizer():
-    tokenizer = json.loads((HERE / "qwen3_vl/tokenizer.json").read_text())
-    first = max(each["id"] for each in tokenizer["added_tokens"]) + 1
-    for number, name in enumerate(AROUND):
-        tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": first + number, "content": name})
-    (OUT / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 4096, "eos_token": "<|im_end|>",
-                "pad_token": "<|endoftext|>", "clean_up_tokenization_spaces": False}
-    (OUT / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
-    (OUT / "chat_template.jinja").write_text(TEMPLATE)
-    return first
 
 
 def make_model(token, seed):
@@ -222,7 +210,7 @@ def sizes_and_pixels():
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    token = make_tokenizer()
+    token = tiny_tokenizer.write(OUT, AROUND, TEMPLATE, "<|im_end|>")
     settings = {"image_processor_type": "Step3p7ImageProcessor", "processor_class": "Step3p7Processor"} | SMALL
     (OUT / "preprocessor_config.json").write_text(json.dumps(settings, indent=1))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(OUT)
