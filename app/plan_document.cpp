@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/bytes.h"
 #include "base/nvidia_driver.h"
 #include "base/processor.h"
 #include "estimate/disk_room.h"
@@ -60,19 +59,13 @@ estimate::PlanResult plan_of(const Options& options, const config::LoadedRecipe&
 Diagnostics check_fit(const Options& options, const estimate::EstimatedPlan& plan) {
   if (!options.require_fit || !plan.estimate) return {};
   const auto& memory = plan.estimate->memory;
-  const auto& rank = memory.ranks[static_cast<std::size_t>(memory.heaviest)];
   if (memory.fit == estimate::Fit::kUnknown)
     return {Diagnostic{"memory-unknown"}
                 .says("the memory of the device is not known")
                 .hint("give '--memory 80GiB' or hardware.profile")
                 .of("hardware.memory")};
-  if (memory.fit != estimate::Fit::kDoesNotFit) return {};
-  return {{"does-not-fit",
-           fmt::format("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank,
-                       format_bytes(rank.most().total()), estimate::name_of(rank.peak), format_bytes(*memory.capacity)),
-           "'automodel plan RECIPE --search' finds plans that fit",
-           {},
-           "hardware.memory"}};
+  if (auto lacking = estimate::check_capacity(memory)) return {*std::move(lacking)};
+  return {};
 }
 
 Document plan_document(const Options& options, const estimate::EstimatedPlan& plan, const config::LoadedRecipe& loaded,

@@ -243,7 +243,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "With `plan --calibrate`: some layers of the model do not fit in this machine's free memory.",
      "Use a smaller microbatch or shorter sequences; `plan --calibrate` without a recipe measures common sizes."},
     {"does-not-fit", ExitCode::kRefused,
-     "With `plan --require-fit`: the heaviest rank needs more memory than the device has.",
+     "The heaviest rank's peak is above its device's memory: an error with `plan --require-fit`, a warning when a run "
+     "starts.",
      "`plan --search` finds plans that fit."},
     {"memory-unknown", ExitCode::kRefused, "With `plan --require-fit`: the memory of the device is unknown.",
      "Give `--memory 80GiB`, `hardware.memory` or `hardware.profile`."},

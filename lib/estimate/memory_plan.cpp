@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "estimate/state_bytes.h"
 #include "plan/communicators.h"
 #include "plan/costs.h"
@@ -487,6 +488,16 @@ MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& requ
                                                          : Fit::kFits;
   }
   return out;
+}
+
+std::optional<Diagnostic> check_capacity(const MemoryPlan& memory) {
+  if (memory.fit != Fit::kDoesNotFit) return std::nullopt;
+  const auto& rank = memory.heaviest_rank();
+  return Diagnostic{"does-not-fit"}
+      .says("pp rank {} needs {} at its peak ({}); the device has {}", rank.pp_rank, format_bytes(memory.peak()),
+            name_of(rank.peak), format_bytes(*memory.capacity))
+      .hint("'automodel plan RECIPE --search' finds plans that fit")
+      .of("hardware.memory");
 }
 
 }  // namespace automodel::estimate

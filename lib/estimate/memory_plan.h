@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/diagnostic.h"
 #include "estimate/activation_memory.h"
 #include "estimate/hardware.h"
 #include "estimate/stage_elements.h"
@@ -73,6 +74,8 @@ struct StageActivations {
 };
 /// By stage; with what the allocator holds in addition. Needs the plan's pipeline.
 std::vector<StageActivations> stage_activations(const plan::TrainingPlan& plan);
+/// `does-not-fit` if the heaviest rank's peak is above its device's memory.
+std::optional<Diagnostic> check_capacity(const MemoryPlan& memory);
 /// Needs the plan's pipeline.
 MemoryPlan plan_memory(const plan::TrainingPlan& plan, const MemoryRequest& request);
 

@@ -71,6 +71,7 @@ class Run {
     count_tensor_memory();
     setup_ = std::make_unique<Setup>(loaded_, world_);
     claim_folder();
+    warn_of_memory();
     build({});
     const std::int64_t first = start_->first_step;
     reports_ = std::make_unique<Reports>(recipe_, world_.rank() == 0, setup_->plan.cuda, first,
@@ -122,6 +123,16 @@ class Run {
       locate(lacking, loaded_.origins);
       throw Error(std::move(lacking));
     }
+  }
+
+  /// Said before anything is allocated: where memory is used up, the kernel kills a rank without a word. The estimate
+  /// may be too high, so the run starts nevertheless.
+  void warn_of_memory() {
+    if (!setup_->plan.estimate) return;
+    auto lacking = estimate::check_capacity(setup_->plan.estimate->memory);
+    if (!lacking) return;
+    setup_->plan.warnings.push_back(lacking->at(loaded_.origins.nearest(lacking->key)));
+    if (world_.rank() == 0) log::warning(setup_->plan.warnings.back());
   }
 
   /// Whether the folder is still the one that was claimed.

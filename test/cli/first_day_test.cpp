@@ -106,6 +106,23 @@ TEST_CASE("A run ends by printing its losses, its model's path and what to do wi
   }
 }
 
+TEST_CASE("A run that needs more memory than there is says so before it builds its model", "[first-day]") {
+  const FirstRun run;
+  const auto outcome = run.train("--hardware.memory 1MiB");
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(holds(outcome.err, "warning[does-not-fit]: pp rank 0 needs "));
+  CHECK(holds(outcome.err, "; the device has 1.00 MiB"));
+  std::ifstream events(run.folder.path() / "run/events.jsonl");
+  CHECK(holds(std::string{std::istreambuf_iterator<char>(events), {}}, "\"id\": \"does-not-fit\""));
+  // Where building fails, this is the first thing to be seen.
+  const auto failed = run.train("--hardware.memory 1MiB --checkpoint.restore_from nowhere");
+  INFO(failed.err);
+  CHECK(failed.code == 13);
+  CHECK(failed.err.find("warning[does-not-fit]") < failed.err.find("error["));
+  CHECK_FALSE(holds(run.train().err, "does-not-fit"));
+}
+
 TEST_CASE("A run with another model, dataset or method does not resume from a checkpoint unasked", "[first-day]") {
   const FirstRun run;
   REQUIRE(run.train("--step_scheduler.max_steps 2").code == 0);
