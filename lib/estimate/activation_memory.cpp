@@ -104,7 +104,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
                               (arch::is_per_channel(spec.output_gate) ? w.value : w.heads);
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
-  w.state = state_width(spec, layer) / shares.heads;
+  w.state = (state_width(spec, layer) + state_exchange(spec, layer, r.tp, r.cp).to) / shares.heads;
   w.value += state_value(spec, layer) / shares.heads;
   // These parts are computed in the same token layout as the residual stream.
   if (spec.latent && attends)
@@ -171,6 +171,29 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
 }
 
 }  // namespace
+
+StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int cp) {
+  if (cp <= 1 || !spec.recurs(layer)) return {};
+  if (spec.mixer(layer) == arch::Mixer::kShortConv)
+    return {static_cast<double>(spec.hidden), static_cast<double>(spec.hidden)};
+  const auto& state = *spec.recurrence;
+  // Where there are more ranks than key groups, each gets a copy of its group.
+  const double copies = std::max(1.0, static_cast<double>(cp) * tp / state.groups);
+  const double keys = copies * static_cast<double>(state.key_width()),
+               values = static_cast<double>(state.value_width());
+  const double heads = state.heads;
+  switch (spec.mixer(layer)) {
+    case arch::Mixer::kGatedDelta: return {2 * keys + values + 2 * heads, values};
+    case arch::Mixer::kChannelDelta: return {3 * keys + values + heads, values};  // a decay for each key channel
+    case arch::Mixer::kMamba:
+    case arch::Mixer::kMambaAndAttention: return {2 * keys + values + heads, values};
+    case arch::Mixer::kLightning: return {2 * keys + values, values};
+    case arch::Mixer::kShortConv:
+    case arch::Mixer::kAttention:
+    case arch::Mixer::kNone: break;
+  }
+  return {};
+}
 
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda) {
   const bool wide = spec.query_width(layer) > kWidestFusedHead * spec.heads_of(layer);

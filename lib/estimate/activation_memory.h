@@ -18,6 +18,7 @@ struct ActivationRequest {
   std::int64_t sequence = 0;  ///< tokens per sequence on this rank
   int bytes = 2;              ///< per element of the compute dtype
   int tp = 1;
+  int cp = 1;
   bool sequence_parallel = false;
   const plan::TensorShares* shares = nullptr;  ///< null: tensor parallelism divides everything it can
   int expert_tensor = 1;                       ///< ranks that hold parts of the same experts
@@ -40,12 +41,21 @@ struct LayerActivations {
 /// Whether one kernel computes a layer's attention, so that its scores are never stored. `bytes` per element.
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda);
 
+/// What context-parallel ranks exchange in a recurrent layer, each whole sequences of its heads: elements per token on
+/// all `tp` ranks together. Otherwise 0.
+struct StateExchange {
+  double to = 0;    ///< to the state: inputs of the convolution, of the decays and of other gates
+  double from = 0;  ///< from the state: its output
+};
+StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int cp);
+
 /// One decoder layer. Kept in elements per token (h hidden, q and v query and value width, k key-value width, f MLP
 /// width, each / tp where tensor parallelism divides it):
 ///   residual stream before both norms 2h, the norms' outputs 2h, query, key and value projections q + 2k, attention's
 ///   output v, the MLP's inputs to its activation function 2f (f if not gated) and the activation's output f;
 ///   with norms after attention and MLP 2h more; with norms of queries and keys, the projections twice;
-///   for a recurrent mixer, the outputs of its projections, its convolution and its state instead of attention's.
+///   for a recurrent mixer, the outputs of its projections, its convolution and its state instead of attention's, and
+///   with context parallelism what is exchanged for its state.
 /// Scores are not kept. Where no fused kernel computes attention (soft caps, heads wider than 256, on GPUs more than 16
 /// bits), the scores of a chunk of queries are part of `working` (base/score_chunk.h). Experts count top_k times,
 /// shared ones once. Each of the tp ranks routes its share of the tokens; ranks that hold parts of the same experts

@@ -30,6 +30,7 @@ Parts parts_of(const CoarseRequest& r) {
                                .sequence = r.sequence / r.sizes.cp,
                                .bytes = bytes,
                                .tp = r.sizes.tp,
+                               .cp = r.sizes.cp,
                                .sequence_parallel = r.sharding.sequence_parallel,
                                .experts_apart = r.sizes.ep > 1,
                                .cuda = r.cuda};

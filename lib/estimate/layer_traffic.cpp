@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimate/activation_memory.h"
 #include "plan/training_plan.h"
 
 namespace automodel::estimate {
@@ -95,7 +96,23 @@ class Layer {
   }
 
   Passes context() const {
-    if (sizes_.cp <= 1 || !spec_.attends(layer_)) return {};
+    if (sizes_.cp <= 1) return {};
+    Passes out;
+    if (spec_.attends(layer_)) out = out + attention_context();
+    // A recurrent layer's inputs and outputs, exchanged for whole sequences of heads.
+    const auto state = state_exchange(spec_, layer_, sizes_.tp, sizes_.cp);
+    const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
+    for (const double width : {state.to, state.from}) {
+      if (width == 0) continue;
+      const auto sent = all.exchange(bytes(width) / sizes_.tp);
+      out = out + Passes{sent, sent};
+    }
+    return out;
+  }
+
+ private:
+  /// The exchanges of attention's keys, values and heads.
+  Passes attention_context() const {
     const auto& how = plan_.context;
     // The runtime pads latent attention's values to the width of the keys.
     const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
@@ -121,7 +138,6 @@ class Layer {
     return out + Passes{around, around + keys.pass_on((key + value) * wider, n, exposed)};
   }
 
- private:
   /// One row for every expert chosen by a token.
   Sent exchanged(double rows, int size) const { return Group(expert_link(plan_, hardware_), size).exchange(rows); }
 

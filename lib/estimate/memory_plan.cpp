@@ -223,6 +223,7 @@ class RankWalk {
             .sequence = length / sizes_.cp,
             .bytes = size_of(plan_.types.compute),
             .tp = sizes_.tp,
+            .cp = sizes_.cp,
             .sequence_parallel = sharding_.sequence_parallel,
             .shares = &plan_.shares,
             .expert_tensor = plan_.expert_tensor,

@@ -154,8 +154,8 @@ class Search {
           } else if (spec.recurrence && spec.recurrence->groups % tp != 0) {
             refuse(fmt::format("{} groups of recurrent layers cannot be split evenly over tp", spec.recurrence->groups),
                    mesh);
-          } else if (cp > 1 && spec.recurrence) {
-            refuse("states of recurrent layers cannot be split over cp", mesh);
+          } else if (!plan::undivided_state(spec, {.cp = cp, .tp = tp}).empty()) {
+            refuse("heads of recurrent layers cannot be split evenly over cp", mesh);
           } else if (cp > 1 && sequence() % (std::int64_t{2} * cp) != 0) {
             refuse("the sequence cannot be split evenly over cp", mesh);
           } else if (base_->batch.global % dp != 0) {

@@ -190,6 +190,7 @@ class Timing {
                                        .sequence = sequence_ / sizes_.cp,
                                        .bytes = compute_,
                                        .tp = sizes_.tp,
+                                       .cp = sizes_.cp,
                                        .sequence_parallel = sharding_.sequence_parallel,
                                        .shares = &plan_.shares,
                                        .expert_tensor = plan_.expert_tensor,
@@ -531,7 +532,9 @@ class Timing {
              sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
     add_bytes(mesh::Axis::kTp, sizes_.tp, tp_, matrices, "matrices that the optimizer updates as wholes");
     add_sent(mesh::Axis::kCp, sizes_.cp, context_link(plan_, hardware_), layers.context,
-             plan_.context.heads > 1 ? "heads of queries, keys, values and results" : "keys and values");
+             plan_.context.heads > 1        ? "heads of queries, keys, values and results"
+             : plan_.model->spec.recurrence ? "keys and values; inputs and outputs of recurrent states"
+                                            : "keys and values");
     add_sent(mesh::Axis::kEp, sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,
              "tokens to experts and back");
     const std::string_view what = sharding_.parameters ? "parameters and gradients" : "gradients";

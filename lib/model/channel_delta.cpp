@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
 
+#include "model/head_share.h"
 #include "model/recurrent_blocks.h"
 #include "ops/decay.h"
 #include "ops/delta_rule.h"
@@ -21,7 +22,7 @@ using arch::Part;
 class ChannelDelta : public Block {
  public:
   ChannelDelta(const BlockContext& context, int layer)
-      : tensor_(*context.seams.tensor), state_(*context.spec.recurrence) {
+      : tensor_(*context.seams.tensor), context_(*context.seams.context), state_(*context.spec.recurrence) {
     const LayerWeights weights(context, layer);
     project_ = weights.product({Part::kStateQuery, Part::kStateKey, Part::kStateValue, Part::kStateRate});
     decay_product_ = {weights, Part::kStateDecayDown, Part::kStateDecay};
@@ -38,23 +39,42 @@ class ChannelDelta : public Block {
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     const auto wide = tensor_.column(y, drawn(project_, microbatch));
-    const auto batch = wide.size(0), tokens = wide.size(1);
     const auto keys = heads_ * state_.key_dim, values = heads_ * state_.value_dim;
-    const auto parts = ops::split(wide, {2 * keys + values, heads_});
-    const auto seen = ops::split(ops::short_conv(parts[0], conv_, microbatch.segments), {keys, keys, values});
-    const auto heads = [&](const at::Tensor& x) { return x.reshape({batch, tokens, heads_, -1}); };
+    const HeadShare share(context_, microbatch);
+    auto parts = ops::split(wide, {2 * keys + values, heads_});
+    parts.push_back(decay_product_(tensor_, y, microbatch));
+    if (share.divided()) gather(parts, share);
+    const auto batch = parts[0].size(0), tokens = parts[0].size(1), own = share.of(heads_);
+    const auto seen = ops::split(ops::short_conv(parts[0], conv_of(share), microbatch.segments),
+                                 {own * state_.key_dim, own * state_.key_dim, own * state_.value_dim});
+    const auto heads = [&](const at::Tensor& x) { return x.reshape({batch, tokens, own, -1}); };
     const auto mixed =
-        ops::delta_rule({.queries = heads(seen[0]),
-                         .keys = heads(seen[1]),
-                         .values = heads(seen[2]),
-                         .decays = ops::decay_gate(heads(decay_product_(tensor_, y, microbatch)), decay_),
-                         .rates = at::sigmoid(parts[1].to(ops::compute_type(y.scalar_type())))},
-                        kLengthEps, {.segments = microbatch.segments});
-    const auto out = ops::gated_norm(mixed, heads(gate_product_(tensor_, y, microbatch)), norm_);
+        share.scatter(ops::delta_rule({.queries = heads(seen[0]),
+                                       .keys = heads(seen[1]),
+                                       .values = heads(seen[2]),
+                                       .decays = ops::decay_gate(heads(parts[2]), share.part(decay_, heads_)),
+                                       .rates = at::sigmoid(parts[1].to(ops::compute_type(y.scalar_type())))},
+                                      kLengthEps, {.segments = microbatch.segments}));
+    const auto out = ops::gated_norm(mixed, gate_product_(tensor_, y, microbatch).reshape(mixed.sizes()), norm_);
     return tensor_.row(out.flatten(2), drawn(output_, microbatch));
   }
 
  private:
+  /// Whole sequences of the share's heads: inputs of the convolution, rates, decays.
+  void gather(std::vector<at::Tensor>& parts, const HeadShare& share) const {
+    const auto keys = heads_ * state_.key_dim, own = share.of(heads_);
+    const auto mixed = ops::split(parts[0], {keys, keys, heads_ * state_.value_dim});
+    parts = ops::split(
+        share.gather(
+            {{mixed[0], heads_}, {mixed[1], heads_}, {mixed[2], heads_}, {parts[1], heads_}, {parts[2], heads_}}),
+        {own * (2 * state_.key_dim + state_.value_dim), own, own * state_.key_dim});
+  }
+  ops::ShortConv conv_of(const HeadShare& share) const {
+    auto out = conv_;
+    for (auto& weight : out.weights) weight = share.rows(*weight.parameter, heads_);
+    return out;
+  }
+
   /// A projection, or a low-rank pair of projections whose low-rank vector all heads share.
   class Product {
    public:
@@ -72,6 +92,7 @@ class ChannelDelta : public Block {
   };
 
   TensorSeam& tensor_;
+  ContextSeam& context_;
   const arch::Recurrence& state_;
   ops::Linear project_ = {}, output_ = {};
   Product decay_product_ = {}, gate_product_ = {};

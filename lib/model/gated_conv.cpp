@@ -2,6 +2,7 @@
 // input of the convolution, and its output is multiplied with the second.
 #include <ATen/TensorOperators.h>
 
+#include "model/head_share.h"
 #include "model/recurrent_blocks.h"
 #include "ops/short_conv.h"
 #include "ops/split.h"
@@ -13,7 +14,7 @@ using arch::Part;
 
 class GatedConv : public Block {
  public:
-  GatedConv(const BlockContext& context, int layer) : tensor_(*context.seams.tensor) {
+  GatedConv(const BlockContext& context, int layer) : tensor_(*context.seams.tensor), context_(*context.seams.context) {
     const LayerWeights weights(context, layer);
     project_ = weights.product({Part::kStateIn});
     output_ = weights.product({Part::kStateOut});
@@ -26,12 +27,20 @@ class GatedConv : public Block {
     const auto wide = tensor_.column(y, drawn(project_, microbatch));
     const auto channels = wide.size(2) / 3;
     const auto parts = ops::split(wide, {channels, channels, channels});
-    const auto mixed = ops::short_conv(parts[0] * parts[2], conv_, microbatch.segments);
-    return tensor_.row(parts[1] * mixed, drawn(output_, microbatch));
+    const HeadShare share(context_, microbatch);
+    const auto in = parts[0] * parts[2];
+    auto conv = conv_;
+    for (auto* list : {&conv.weights, &conv.biases})
+      for (auto& each : *list) each = share.rows(*each.parameter, channels);
+    const auto mixed =
+        ops::short_conv(share.divided() ? share.gather({{in, channels}}) : in, conv, microbatch.segments);
+    const auto back = share.scatter(mixed.unsqueeze(3)).squeeze(3);
+    return tensor_.row(parts[1] * back, drawn(output_, microbatch));
   }
 
  private:
   TensorSeam& tensor_;
+  ContextSeam& context_;
   ops::Linear project_ = {}, output_ = {};
   ops::ShortConv conv_ = {};
 };

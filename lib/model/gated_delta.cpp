@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sigmoid.h>
 
+#include "model/head_share.h"
 #include "model/recurrent_blocks.h"
 #include "ops/decay.h"
 #include "ops/delta_rule.h"
@@ -20,7 +21,10 @@ using arch::Part;
 class GatedDelta : public Block {
  public:
   GatedDelta(const BlockContext& context, int layer)
-      : tensor_(*context.seams.tensor), state_(*context.spec.recurrence), joined_(state_.sections.empty()) {
+      : tensor_(*context.seams.tensor),
+        context_(*context.seams.context),
+        state_(*context.spec.recurrence),
+        joined_(state_.sections.empty()) {
     const LayerWeights weights(context, layer);
     project_ = weights.product({Part::kStateIn, Part::kStateGate, Part::kStateRate, Part::kStateDecay});
     output_ = weights.product({Part::kStateOut});
@@ -32,18 +36,21 @@ class GatedDelta : public Block {
   }
 
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
-    const auto in = apart(tensor_.column(y, drawn(project_, microbatch)));
-    const auto batch = in.mixed.size(0), tokens = in.mixed.size(1);
-    const auto keys = groups_ * state_.key_dim, values = heads_ * state_.value_dim;
-    const auto parts = ops::split(ops::short_conv(in.mixed, conv_, microbatch.segments), {keys, keys, values});
+    const HeadShare share(context_, microbatch);
+    auto in = apart(tensor_.column(y, drawn(project_, microbatch)));
+    if (share.divided()) in = gathered(in, share);
+    const auto batch = in.mixed.size(0), tokens = in.mixed.size(1), groups = share.of(groups_), own = share.of(heads_);
+    const auto keys = groups * state_.key_dim, values = own * state_.value_dim;
+    const auto parts = ops::split(ops::short_conv(in.mixed, conv_of(share), microbatch.segments), {keys, keys, values});
     const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
-    const auto mixed = ops::delta_rule({.queries = heads(parts[0], groups_),
-                                        .keys = heads(parts[1], groups_),
-                                        .values = heads(parts[2], heads_),
-                                        .decays = ops::decay_gate(in.decays, decay_),
-                                        .rates = at::sigmoid(in.rates.to(ops::compute_type(y.scalar_type())))},
-                                       kLengthEps, {.segments = microbatch.segments});
-    const auto out = ops::gated_norm(mixed, heads(in.gates, heads_), norm_);
+    const auto mixed =
+        share.scatter(ops::delta_rule({.queries = heads(parts[0], groups),
+                                       .keys = heads(parts[1], groups),
+                                       .values = heads(parts[2], own),
+                                       .decays = ops::decay_gate(in.decays, share.part(decay_, heads_)),
+                                       .rates = at::sigmoid(in.rates.to(ops::compute_type(y.scalar_type())))},
+                                      kLengthEps, {.segments = microbatch.segments}));
+    const auto out = ops::gated_norm(mixed, in.gates.reshape(mixed.sizes()), norm_);
     return tensor_.row(out.flatten(2), drawn(output_, microbatch));
   }
 
@@ -52,6 +59,26 @@ class GatedDelta : public Block {
     at::Tensor mixed;  ///< queries, keys, values, each for all heads
     at::Tensor gates, rates, decays;
   };
+
+  /// Whole sequences of the share's heads, but for the gates.
+  Inputs gathered(const Inputs& in, const HeadShare& share) const {
+    const auto keys = groups_ * state_.key_dim, own = share.of(heads_);
+    const auto parts = ops::split(in.mixed, {keys, keys, heads_ * state_.value_dim});
+    const auto all = ops::split(
+        share.gather(
+            {{parts[0], groups_}, {parts[1], groups_}, {parts[2], heads_}, {in.rates, heads_}, {in.decays, heads_}}),
+        {2 * share.of(groups_) * state_.key_dim + own * state_.value_dim, own, own});
+    return {all[0], in.gates, all[1], all[2]};
+  }
+  ops::ShortConv conv_of(const HeadShare& share) const {
+    auto out = conv_;
+    if (!share.divided()) return out;
+    auto& weight = *conv_.weights[0].parameter;
+    const auto keys = groups_ * state_.key_dim;
+    out.weights = {share.rows(weight, 0, keys, groups_), share.rows(weight, keys, keys, groups_),
+                   share.rows(weight, 2 * keys, heads_ * state_.value_dim, heads_)};
+    return out;
+  }
 
   Inputs apart(const at::Tensor& wide) const {
     const auto batch = wide.size(0), tokens = wide.size(1);
@@ -70,6 +97,7 @@ class GatedDelta : public Block {
   }
 
   TensorSeam& tensor_;
+  ContextSeam& context_;
   const arch::Recurrence& state_;
   bool joined_;  ///< the input projection's results are ordered by group
   ops::Linear project_ = {}, output_ = {};

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
+#include "model/head_share.h"
 #include "model/recurrent_blocks.h"
 #include "ops/decay.h"
 #include "ops/decayed_scan.h"
@@ -21,7 +22,10 @@ using arch::Part;
 class Mamba : public Block {
  public:
   Mamba(const BlockContext& context, int layer)
-      : tensor_(*context.seams.tensor), state_(*context.spec.recurrence), scales_(context.spec.scales) {
+      : tensor_(*context.seams.tensor),
+        context_(*context.seams.context),
+        state_(*context.spec.recurrence),
+        scales_(context.spec.scales) {
     const LayerWeights weights(context, layer);
     project_ = weights.product({Part::kStateIn});
     output_ = weights.product({Part::kStateOut});
@@ -42,26 +46,56 @@ class Mamba : public Block {
   at::Tensor forward(const at::Tensor& y, const Microbatch& microbatch) override {
     const auto scaled = scales_.state_in == 1 ? y : y * scales_.state_in;
     const auto wide = tensor_.column(scaled, drawn(project_, microbatch));
-    const auto batch = wide.size(0), tokens = wide.size(1);
-    const auto inner = heads_ * state_.value_dim, keys = groups_ * state_.key_dim;
-    auto parts = first_parts(wide, inner, keys);
-    const auto seen = ops::split(ops::short_conv(parts[1], conv_, microbatch.segments), {inner, keys, keys});
+    const HeadShare share(context_, microbatch);
+    auto parts = first_parts(wide, heads_ * state_.value_dim, groups_ * state_.key_dim);
+    if (share.divided()) gather(parts, share);
+    const auto batch = parts[1].size(0), tokens = parts[1].size(1), own = share.of(heads_), groups = share.of(groups_);
+    const auto inner = own * state_.value_dim, keys = groups * state_.key_dim;
+    const auto seen = ops::split(ops::short_conv(parts[1], conv_of(share), microbatch.segments), {inner, keys, keys});
     const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
-    const auto values = heads(seen[0], heads_);
-    const auto [steps, decays] = ops::step_gate(parts[2], steps_);
-    auto mixed = ops::decayed_scan({.queries = heads(seen[2], groups_),
-                                    .keys = heads(seen[1], groups_),
+    const auto values = heads(seen[0], own);
+    auto step_gate = steps_;
+    step_gate.rate = share.rows(*steps_.rate.parameter, heads_);
+    step_gate.bias = share.rows(*steps_.bias.parameter, heads_);
+    const auto [steps, decays] = ops::step_gate(parts[2], step_gate);
+    auto mixed = ops::decayed_scan({.queries = heads(seen[2], groups),
+                                    .keys = heads(seen[1], groups),
                                     .values = values,
                                     .decays = decays,
                                     .steps = steps},
                                    {.segments = microbatch.segments});
-    mixed = mixed + values * ops::use(*skip_, values).to(values.scalar_type()).unsqueeze(1);
-    const auto out = ops::gated_norm(heads(mixed, groups_), heads(parts[0], groups_), norm_);
+    const auto skip = share.heads(ops::use(*skip_, values).to(values.scalar_type()));
+    mixed = share.scatter(mixed + values * skip.unsqueeze(1));
+    const auto by_group = [&](const at::Tensor& x) { return x.reshape({x.size(0), wide.size(1), groups_, -1}); };
+    const auto out = ops::gated_norm(by_group(mixed), by_group(parts[0]), norm_);
     const auto back = tensor_.row(out.flatten(2), drawn(output_, microbatch));
     return scales_.state_out == 1 ? back : back * scales_.state_out;
   }
 
  private:
+  /// Whole sequences of the share's heads, but for the gates.
+  void gather(std::vector<at::Tensor>& parts, const HeadShare& share) const {
+    const auto keys = groups_ * state_.key_dim, own = share.of(heads_);
+    const auto mixed = ops::split(parts[1], {heads_ * state_.value_dim, keys, keys});
+    const auto all =
+        ops::split(share.gather({{mixed[0], heads_}, {mixed[1], groups_}, {mixed[2], groups_}, {parts[2], heads_}}),
+                   {own * state_.value_dim + 2 * share.of(groups_) * state_.key_dim, own});
+    parts[1] = all[0];
+    parts[2] = all[1];
+  }
+  ops::ShortConv conv_of(const HeadShare& share) const {
+    auto out = conv_;
+    if (!share.divided()) return out;
+    const auto inner = heads_ * state_.value_dim, keys = groups_ * state_.key_dim;
+    for (auto* list : {&out.weights, &out.biases}) {
+      if (list->empty()) continue;
+      auto& all = *list->front().parameter;
+      *list = {share.rows(all, 0, inner, heads_), share.rows(all, inner, keys, groups_),
+               share.rows(all, inner + keys, keys, groups_)};
+    }
+    return out;
+  }
+
   /// Gates, inputs of the convolution, time steps.
   std::vector<at::Tensor> first_parts(const at::Tensor& wide, std::int64_t inner, std::int64_t keys) const {
     static constexpr std::array<double, 5> kNone = {1, 1, 1, 1, 1};
@@ -72,6 +106,7 @@ class Mamba : public Block {
   }
 
   TensorSeam& tensor_;
+  ContextSeam& context_;
   const arch::Recurrence& state_;
   const arch::BranchScales& scales_;
   ops::Linear project_ = {}, output_ = {};

@@ -90,6 +90,12 @@ class ContextSeam {
                                const ops::AttentionOptions& options) {
     return ops::attention(q, k, v, options);
   }
+  /// For layers that pass a state from token to token: x [batch, tokens here, heads, width] to [batch, tokens of the
+  /// sequence, heads / size, width], the tokens in order and the heads number share() of `size` equal shares.
+  virtual at::Tensor heads_for_tokens(const at::Tensor& x) { return x; }
+  /// The inverse.
+  virtual at::Tensor tokens_for_heads(const at::Tensor& x) { return x; }
+  virtual int share() const { return 0; }
 };
 
 /// The routing of token rows to experts. Rows are sorted by expert; each rank holds a contiguous range of experts.

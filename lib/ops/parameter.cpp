@@ -111,7 +111,7 @@ void accumulate(Parameter& parameter, const at::Tensor& contribution) {
 
 at::Tensor ParameterRows::value() const {
   const auto whole = parameter->dense();
-  return count > 0 ? whole.narrow(0, first, count) : whole;
+  return count > 0 ? whole.narrow(dim, first, count) : whole;
 }
 
 void ParameterRows::accumulate(const at::Tensor& contribution) const {
@@ -121,7 +121,7 @@ void ParameterRows::accumulate(const at::Tensor& contribution) const {
   if (count == 0) return ops::accumulate(whole, contribution.view(whole.shape));
   if (whole.fresh) whole.grad.zero_();
   whole.fresh = false;
-  auto part = whole.grad.narrow(0, first, count);
+  auto part = whole.grad.narrow(dim, first, count);
   part.add_(contribution.view(part.sizes()));
 }
 

@@ -62,8 +62,9 @@ void accumulate(Parameter& parameter, const at::Tensor& contribution);
 struct ParameterRows {
   Parameter* parameter = nullptr;
   std::int64_t first = 0, count = 0;
+  std::int64_t dim = 0;  ///< of the rows; the dimensions before it have one element
   explicit operator bool() const { return parameter != nullptr; }
-  std::int64_t rows() const { return count > 0 ? count : parameter->shape[0]; }
+  std::int64_t rows() const { return count > 0 ? count : parameter->shape[static_cast<std::size_t>(dim)]; }
   /// Their current values, a view.
   at::Tensor value() const;
   /// Adds `contribution`, which has as many elements as the rows, to their gradient.

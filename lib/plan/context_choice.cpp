@@ -29,6 +29,27 @@ void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Loca
 
 }  // namespace
 
+std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes) {
+  if (!spec.recurrence || sizes.cp == 1) return "";
+  const auto here = [&](int count) { return std::max(1, count / sizes.tp); };
+  const int heads = here(spec.recurrence->heads), groups = here(spec.recurrence->groups), channels = here(spec.hidden);
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    if (!spec.recurs(layer)) continue;
+    std::string what;
+    if (spec.mixer(layer) == arch::Mixer::kShortConv) {
+      if (channels % sizes.cp != 0) what = fmt::format("{} channels", channels);
+    } else if (heads % sizes.cp != 0) {
+      what = fmt::format("{} heads", heads);
+    } else if (groups % sizes.cp != 0 && sizes.cp % groups != 0) {
+      what = fmt::format("{} key groups", groups);
+    }
+    if (!what.empty())
+      return fmt::format("layer {} is {}: its {} per rank are not divisible by cp_size {}", layer,
+                         arch::name_of(spec.mixer(layer)), what, sizes.cp);
+  }
+  return "";
+}
+
 ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelChoice* model,
                                 const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, Located& report) {
   const auto& m = loaded.recipe.model_parallel();
@@ -59,17 +80,13 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
     report.warn("no-effect", kSizesKey)
         .says("hierarchical_context_parallel_sizes has no effect with this cp_comm_type")
         .hint("set model_parallel.cp_comm_type to a2a+p2p");
-  if (model != nullptr)
-    for (int layer = 0; layer < model->spec.layers; ++layer)
-      if (model->spec.recurs(layer)) {
-        report.refuse("recurrent-context", "distributed.cp_size")
-            .says(
-                "layer {} is {}: its state is passed from token to token and cannot be split "
-                "over context-parallel ranks",
-                layer, arch::name_of(model->spec.mixer(layer)))
-            .hint("use cp_size 1; tensor parallelism with sequence_parallel shards a sequence's activations");
-        break;
-      }
+  const auto undivided = model != nullptr ? undivided_state(model->spec, sizes) : "";
+  if (!undivided.empty())
+    report.refuse("recurrent-context", "distributed.cp_size")
+        .says("{}, and its state is passed from token to token", undivided)
+        .hint(
+            "choose a cp_size that divides them; tensor parallelism with sequence_parallel shards a sequence's "
+            "activations, too");
   if (model == nullptr || plan.heads == 1) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=

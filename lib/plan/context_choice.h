@@ -1,6 +1,8 @@
 // The context-parallel communication pattern.
 #pragma once
 
+#include <string>
+
 #include "arch/tensor_plan.h"
 #include "mesh/mesh_sizes.h"
 #include "plan/located.h"
@@ -16,8 +18,13 @@ struct ContextPlan {
   bool gather = false;  ///< all-gather keys and values instead of passing them around a ring
 };
 
+/// Why context-parallel ranks cannot divide the states of recurrent layers, each of which is computed for whole
+/// sequences by the ranks that have its heads (or channels of a convolution); empty if they can. More ranks than key
+/// groups share a group.
+std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes);
+
 /// Derived from model_parallel.cp_comm_type and hierarchical_context_parallel_sizes. Problems: missing-key and
-/// bad-value (level sizes), indivisible (heads by the ranks that share them).
+/// bad-value (level sizes), indivisible (heads by the ranks that share them), recurrent-context.
 ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelChoice* model,
                                 const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, Located& report);
 

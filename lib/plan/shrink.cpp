@@ -110,6 +110,7 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     sizes.experts_per_token = std::min(spec.moe->top_k, 2);
     sizes.experts = std::min(spec.moe->experts, least_multiple(step, std::max(2 * step, 2 * sizes.experts_per_token)));
   }
+  const int both = mesh.tp * mesh.cp;
   const std::vector<Replacement> table = {
       {"hidden_size", sizes.hidden},
       {"n_embd", sizes.hidden},
@@ -153,19 +154,19 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
       {"rotary_dim", kHeadDim / 2},
       {"index_n_heads", 2},
       {"index_head_dim", kHeadDim},
-      // Recurrent mixers: one key group per tensor-parallel rank, serving two heads.
-      {"linear_num_key_heads", mesh.tp},
-      {"linear_num_value_heads", 2 * mesh.tp},
+      // Recurrent mixers: one key group per tensor- and context-parallel rank, serving two heads.
+      {"linear_num_key_heads", both},
+      {"linear_num_value_heads", 2 * both},
       {"linear_key_head_dim", kHeadDim},
       {"linear_value_head_dim", kHeadDim},
-      {"mamba_num_heads", 2 * mesh.tp},
-      {"mamba_n_heads", 2 * mesh.tp},
-      {"num_heads", 2 * mesh.tp},
+      {"mamba_num_heads", 2 * both},
+      {"mamba_n_heads", 2 * both},
+      {"num_heads", 2 * both},
       {"mamba_head_dim", kHeadDim},
       {"mamba_d_head", kHeadDim},
-      {"mamba_d_ssm", 2 * mesh.tp * kHeadDim},
-      {"n_groups", mesh.tp},
-      {"mamba_n_groups", mesh.tp},
+      {"mamba_d_ssm", 2 * both * kHeadDim},
+      {"n_groups", both},
+      {"mamba_n_groups", both},
       {"ssm_state_size", kHeadDim},
       {"mamba_d_state", kHeadDim},
       {"state_size", kHeadDim},

@@ -78,7 +78,9 @@ std::string sharing_text(const plan::TrainingPlan& plan) {
     const auto& c = plan.context;
     std::string how = c.keys == 1 ? "" : fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys);
     if (c.heads > 1) how = fmt::format("heads exchanged over {}{}{}", c.heads, how.empty() ? "" : ", ", how);
-    out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);
+    const bool states = plan.model && plan.model->spec.recurrence;
+    out += fmt::format("context   sequences over {} ranks: {}{}\n", s.cp, how,
+                       states ? "; heads of recurrent layers exchanged" : "");
   }
   return out;
 }

@@ -156,7 +156,7 @@ void Runtime::make_seams() {
                                                          plan_.tensor);
   if (place_.cp_size > 1)
     context_ = std::make_unique<parallel::ContextParallel>(parallel::ContextGroups{
-        groups_.context_heads, groups_.context_keys,
+        groups_.context, groups_.context_heads, groups_.context_keys,
         plan_.context.gather ? parallel::KeyTransport::kGather : parallel::KeyTransport::kRing});
   if (plan_.model->spec.moe) {
     experts_ = std::make_unique<parallel::ExpertParallel>(

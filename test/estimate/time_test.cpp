@@ -234,6 +234,25 @@ TEST_CASE("context-parallel traffic matches each kind of exchange", "[plan]") {
              "cp_comm_type: p2p") == Approx((3 + 3) * latent + 4 * 2 * latent));
 }
 
+TEST_CASE("context-parallel ranks exchange the inputs and outputs of recurrent states", "[plan]") {
+  const auto sent = [](int cp, const std::string& model) {
+    return row(planned(recipe("hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1,\n"
+                              "    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000,\n"
+                              "    max_position_embeddings: 128, " +
+                                  model,
+                              fmt::format("strategy: fsdp2, dp_size: 1, cp_size: {}", cp), 1, 1)),
+               "cp")
+        .bytes;
+  };
+  const std::string delta =
+      "model_type: qwen3_5_text, head_dim: 16, layer_types: [linear_attention],\n    linear_num_key_heads: 2, "
+      "linear_num_value_heads: 4, linear_key_head_dim: 8, linear_value_head_dim: 6";
+  // Of 64 tokens (of 32): queries and keys of 2 x 8, values of 4 x 6, two numbers per head; the state's outputs.
+  CHECK(sent(2, delta) == Approx(2 * 1.0 / 2 * 64 * (2 * 16 + 24 + 2 * 4 + 24) * 2));
+  CHECK(sent(4, delta) == Approx(2 * 3.0 / 4 * 32 * (2 * 2 * 16 + 24 + 2 * 4 + 24) * 2));  // two ranks per key head
+  CHECK(sent(2, "model_type: lfm2, layer_types: [conv]") == Approx(2 * 1.0 / 2 * 64 * (64 + 64) * 2));
+}
+
 TEST_CASE("a token's row is sent to every tensor-parallel shard of an expert", "[plan]") {
   for (const auto& [ep, tensor] : {std::pair{2, 2}, std::pair{1, 4}}) {
     const auto plan = planned(recipe(kExperts, fmt::format("strategy: fsdp2, dp_size: 4, ep_size: {}", ep), 4, 1,

@@ -35,6 +35,13 @@ void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
 const std::vector<const char*> kExchanges = {"cp_comm_type: p2p", "cp_comm_type: all_gather", "cp_comm_type: a2a"};
 constexpr const char* kLevels = "cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 2]";
 
+/// Rows of four tokens, a length that context-parallel packs need no padding for, packed with attention and states
+/// within each row.
+constexpr const char* kSentences =
+    "{_target_: nemo_automodel.components.datasets.llm.mock.build_unpacked_dataset, num_sentences: 64, mean_len: 3, "
+    "std_len: 0, vocab_size: 60, max_sentence_len: 12, seed: 3}";
+constexpr const char* kPacks = "packed_sequence: {packed_sequence_size: 16}\n";
+
 const std::vector<test::RankCase> kCases = {
     {"every exchange on two ranks",
      [](comm::World& w) {
@@ -95,6 +102,23 @@ const std::vector<test::RankCase> kCases = {
          check(w, {.exchange = kExchanges[1], .pp = 2, .schedule = schedule});
      },
      4},
+    {"recurrent layers, alone and in packs",
+     [](comm::World& w) {
+       for (const auto& model : test::kRecurrentModels) {
+         check(w, {.strategy = "strategy: ddp, activation_checkpointing: full"}, {.config = model});
+         check(w, {.exchange = kExchanges[2]}, {.config = model, .dataset = kSentences, .sections = kPacks});
+       }
+     },
+     2, 2},
+    {"recurrent layers with more ranks than key groups, tensor parallelism and stages",
+     [](comm::World& w) {
+       for (const auto& model : test::kRecurrentModels) {
+         check(w, {.cp = 4, .exchange = kLevels}, {.config = model});
+         check(w, {.strategy = "strategy: fsdp2", .tp = 2, .sequence = true}, {.config = model});
+         check(w, {.pp = 2}, {.config = model});
+       }
+     },
+     4, 4},
     {"with every strategy",
      [](comm::World& w) {
        for (const char* strategy :

@@ -1,6 +1,7 @@
 #include "plan/tensor_choice.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "estimate/estimated_plan.h"
 
@@ -201,7 +202,7 @@ TEST_CASE("a switch for communication overlap without a layer that it acts on is
                             both) == "model_parallel.tp_comm_overlap_disable_qkv ");
 }
 
-TEST_CASE("recurrent states can be sharded by heads but not by tokens", "[plan]") {
+TEST_CASE("recurrent states are divided by heads over tensor-parallel ranks", "[plan]") {
   const std::string mamba =
       "model_type: bamba, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 8, "
       "num_key_value_heads: 4, vocab_size: 99, attn_layer_indices: [1], mamba_n_heads: 8, mamba_d_head: 16, "
@@ -214,9 +215,33 @@ TEST_CASE("recurrent states can be sharded by heads but not by tokens", "[plan]"
   CHECK(one_group.problems[0].message.find("key groups") != std::string::npos);
   CHECK(only_problem(planned("tp_size: 2, tp_plan: {'model.layers.*.mamba.in_proj': replicated}", mamba + "2")) ==
         "tp-plan distributed.tp_plan");
-  const auto tokens = planned("strategy: ddp, cp_size: 2", mamba + "2");
-  CHECK(only_problem(tokens) == "recurrent-context distributed.cp_size");
-  CHECK(exit_code(tokens.problems) == ExitCode::kRefused);
+}
+
+TEST_CASE("context-parallel ranks divide the heads of recurrent states and the channels of convolutions", "[plan]") {
+  const std::string mamba =
+      "model_type: bamba, hidden_size: 48, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 4, "
+      "num_key_value_heads: 4, vocab_size: 99, attn_layer_indices: [1], mamba_n_heads: 6, mamba_d_head: 16, "
+      "mamba_d_state: 8, mamba_n_groups: ";
+  const auto on = [&](int cp, const std::string& groups) {
+    return planned(fmt::format("strategy: ddp, dp_size: 1, cp_size: {}", cp), mamba + groups);
+  };
+  for (const char* groups : {"1", "2", "3", "6"}) CHECK(on(6, groups).plan);  // more ranks than groups share a group
+  CHECK(on(2, "1").plan);
+  const auto heads = on(5, "1"), groups = on(2, "3");
+  CHECK(only_problem(heads) == "recurrent-context distributed.cp_size");
+  CHECK(exit_code(heads.problems) == ExitCode::kRefused);
+  CHECK(heads.problems[0].message ==
+        "layer 0 is Mamba-2: its 6 heads per rank are not divisible by cp_size 5, and its state is passed from token "
+        "to token");
+  CHECK(groups.problems[0].message.find("its 3 key groups per rank are not divisible by cp_size 2") !=
+        std::string::npos);
+  const std::string conv =
+      "model_type: lfm2, hidden_size: 36, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 6, "
+      "num_key_value_heads: 6, vocab_size: 99, layer_types: [conv, full_attention]";
+  CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 3, tp_size: 2", conv).plan);
+  CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 5", conv)
+            .problems[0]
+            .message.find("its 36 channels per rank are not divisible by cp_size 5") != std::string::npos);
 }
 
 TEST_CASE("layers that share selected tokens cannot be split across stages or context-parallel ranks", "[plan]") {

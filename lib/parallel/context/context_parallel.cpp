@@ -9,12 +9,22 @@ at::Tensor ContextParallel::attention(const at::Tensor& q, const at::Tensor& k, 
   auto& heads = *groups_.heads;
   auto here = options;
   here.first_sink += heads.rank() * (q.size(2) / heads.size());
-  const auto query = heads_for_tokens(heads, q), key = heads_for_tokens(heads, k), value = heads_for_tokens(heads, v);
+  const auto exchanged = [&](const at::Tensor& x) { return parallel::heads_for_tokens(heads, x); };
+  const auto query = exchanged(q), key = exchanged(k), value = exchanged(v);
   // With a keys group of one rank, the two chunks together are the whole sequence in order.
   const auto out = groups_.keys->size() == 1
                        ? ops::attention(query, key, value, here)
                        : ring_attention(*groups_.keys, query, key, value, here, groups_.transport);
-  return tokens_for_heads(heads, out);
+  return parallel::tokens_for_heads(heads, out);
+}
+
+// The chunks of all ranks together are the whole sequence in order, as for one keys group.
+at::Tensor ContextParallel::heads_for_tokens(const at::Tensor& x) {
+  return parallel::heads_for_tokens(*groups_.all, x);
+}
+
+at::Tensor ContextParallel::tokens_for_heads(const at::Tensor& x) {
+  return parallel::tokens_for_heads(*groups_.all, x);
 }
 
 }  // namespace automodel::parallel

@@ -14,6 +14,7 @@ namespace automodel::parallel {
 /// with one rank does nothing. Ranks of a context-parallel group are numbered with heads fastest: neighbours share a
 /// heads group.
 struct ContextGroups {
+  std::shared_ptr<comm::Communicator> all;  ///< of both levels
   std::shared_ptr<comm::Communicator> heads;
   std::shared_ptr<comm::Communicator> keys;
   KeyTransport transport = KeyTransport::kRing;
@@ -22,9 +23,12 @@ struct ContextGroups {
 class ContextParallel : public model::ContextSeam {
  public:
   explicit ContextParallel(ContextGroups groups) : groups_(std::move(groups)) {}
-  int size() const override { return groups_.heads->size() * groups_.keys->size(); }
+  int size() const override { return groups_.all->size(); }
+  int share() const override { return groups_.all->rank(); }
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const ops::AttentionOptions& options) override;
+  at::Tensor heads_for_tokens(const at::Tensor& x) override;
+  at::Tensor tokens_for_heads(const at::Tensor& x) override;
 
  private:
   ContextGroups groups_;

@@ -1,0 +1,49 @@
+// A recurrent layer's heads under context parallelism. Its state is passed from token to token, so every rank computes
+// whole sequences for a share of the heads (or, of a convolution alone, of the channels), as NeMo AutoModel's and
+// Megatron Core's MambaContextParallel do.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/blocks.h"
+#include "ops/decay.h"
+#include "ops/parameter.h"
+
+namespace automodel::model {
+
+/// Of `count` heads or key groups of a tensor-parallel rank, those that this context-parallel rank computes. Where there
+/// are more ranks than groups, several ranks compute a group, each for other heads.
+class HeadShare {
+ public:
+  /// One share of everything if the tokens here are the whole sequence.
+  HeadShare(ContextSeam& context, const Microbatch& microbatch);
+  bool divided() const { return shares_ > 1; }
+  std::int64_t of(std::int64_t count) const { return range(count).second; }
+  /// Parts [batch, tokens here, width_i] of `count` heads or groups of adjacent channels each, all of the same type, to
+  /// [batch, tokens of the sequence, sum of width_i / count * of(count)], by one all-to-all.
+  at::Tensor gather(const std::vector<std::pair<at::Tensor, std::int64_t>>& parts) const;
+  /// x [batch, tokens of the sequence, heads of the share, width] to [batch, tokens here, heads, width].
+  at::Tensor scatter(const at::Tensor& x) const { return divided() ? context_.tokens_for_heads(x) : x; }
+  /// This share's rows among `rows` rows of the parameter that begin at `first` and are of `count` heads or groups.
+  ops::ParameterRows rows(ops::Parameter& parameter, std::int64_t first, std::int64_t rows, std::int64_t count) const;
+  /// Of all rows; those of a parameter [1, 1, rows, 1], too.
+  ops::ParameterRows rows(ops::Parameter& parameter, std::int64_t count) const;
+  ops::DecayGate part(const ops::DecayGate& whole, std::int64_t heads) const {
+    return {rows(*whole.rate.parameter, heads), rows(*whole.bias.parameter, heads), whole.lower_bound};
+  }
+  /// The same, of heads that are each an element of x [heads].
+  at::Tensor heads(const at::Tensor& x) const;
+
+ private:
+  /// The first of `count` heads or groups, and how many.
+  std::pair<std::int64_t, std::int64_t> range(std::int64_t count) const;
+
+  ContextSeam& context_;
+  std::int64_t shares_ = 1, share_ = 0;
+};
+
+}  // namespace automodel::model
