@@ -581,6 +581,8 @@ inline constexpr std::array kOtherData = {
     std::string_view("nemo_automodel.components.datasets.llm.seq2seq.make_seq2seq_dataset"),
     std::string_view("nemo_automodel.components.datasets.llm.mock_prefix_tree.build_mock_rollout_dataset"),
     std::string_view("nemo_automodel.components.datasets.audio.datasets.make_cv17_dataset"),
+    std::string_view("nemo_automodel.components.datasets.audio.datasets.make_hf_audio_asr_dataset"),
+    std::string_view("nemo_automodel.components.datasets.audio.multi_en.make_multi_en_asr_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_llava_onevision_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_meta_dataset"),
     std::string_view("nemo_automodel.components.datasets.vlm.datasets.make_tulu3_magicoder_text_mix_dataset"),
