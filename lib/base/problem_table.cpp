@@ -225,9 +225,9 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "code is never loaded."},
     {"recurrent-context", ExitCode::kRefused,
      "`cp_size` does not divide the heads of a model's recurrent layers (Mamba-2, delta rules, lightning attention) or "
-     "the channels of its short convolutions, or is above 1 where attention sees only tokens selected by an index.",
-     "Choose a `cp_size` that divides them, or 1; tensor parallelism with `sequence_parallel` divides the activations "
-     "of a sequence, too."},
+     "the channels of its short convolutions, or the heads of attention that sees only tokens selected by an index.",
+     "Choose a `cp_size` that divides them; tensor parallelism with `sequence_parallel` divides the activations of a "
+     "sequence, too."},
     {"tp-plan", ExitCode::kBadInput,
      "Styles of a `tp_plan` do not fit together: linear layers with the same input are divided differently, or one "
      "produces output that the next cannot take.",

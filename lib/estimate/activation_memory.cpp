@@ -71,8 +71,9 @@ double compressed_mask(const arch::ModelSpec& spec, int layer, const ActivationR
 
 /// Bytes per token of what an index chooses: a byte for each token of the sequence, once or for each of its heads.
 double index_mask(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
-  if (!spec.index || !spec.index->chooses(layer) || r.sequence <= spec.index->top_k) return 0;
-  return static_cast<double>(r.sequence) * (spec.index->block > 0 ? spec.index->heads : 1);
+  if (!spec.index || !spec.index->chooses(layer) || r.sequence * r.cp <= spec.index->top_k) return 0;
+  // Context-parallel ranks have the choices of all tokens.
+  return static_cast<double>(r.sequence) * r.cp * r.cp * (spec.index->block > 0 ? spec.index->heads : 1);
 }
 
 plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {

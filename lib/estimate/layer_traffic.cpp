@@ -98,7 +98,7 @@ class Layer {
   Passes context() const {
     if (sizes_.cp <= 1) return {};
     Passes out;
-    if (spec_.attends(layer_)) out = out + attention_context();
+    if (spec_.attends(layer_)) out = out + (chooses() ? chosen_context() : attention_context());
     // A recurrent layer's inputs and outputs, exchanged for whole sequences of heads.
     const auto state = state_exchange(spec_, layer_, sizes_.tp, sizes_.cp);
     const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
@@ -111,6 +111,24 @@ class Layer {
   }
 
  private:
+  /// Whether attention sees only what an index chooses.
+  bool chooses() const { return spec_.index && plan_.batch.planned_length() > spec_.index->top_k; }
+  /// Queries, keys and values are exchanged for whole sequences of heads; keys of the index and choices are gathered.
+  Passes chosen_context() const {
+    const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
+    const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
+    const int groups = spec_.latent ? spec_.heads : spec_.kv_heads;
+    const double copies = std::max(1.0, static_cast<double>(sizes_.cp) * sizes_.tp / groups);
+    const double in = spec_.head_dim * (spec_.heads + copies * groups) + head * copies * groups;
+    const auto exchanged = all.exchange(bytes(in) / sizes_.tp) + all.exchange(bytes(head) * spec_.heads / sizes_.tp);
+    Passes out{exchanged, exchanged};
+    if (!spec_.index->chooses(layer_)) return out;
+    const Group gathered(group_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
+    const double tokens = tokens_ * sizes_.cp, heads = spec_.index->block > 0 ? spec_.index->heads : 1;
+    out.forward += gathered.gather(tokens * spec_.index->dim * element_);
+    out.forward += gathered.gather(tokens * static_cast<double>(plan_.batch.planned_length()) * heads);  // a byte each
+    return out;
+  }
   /// The exchanges of attention's keys, values and heads.
   Passes attention_context() const {
     const auto& how = plan_.context;

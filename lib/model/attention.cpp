@@ -13,6 +13,7 @@
 #include "model/block_index.h"
 #include "model/blocks.h"
 #include "model/head_norm.h"
+#include "model/head_share.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
 #include "ops/rope.h"
@@ -118,7 +119,7 @@ class Attention : public Block {
     const auto heads = apart(qkv);
     const auto [q, k, v, gate] = prepared(heads, microbatch);
     if (microbatch.lent && !borrows_) *microbatch.lent = {k, v};
-    const auto out = !choices.empty() ? attended(q, k, v, options, choices)
+    const auto out = !choices.empty() ? attended({q, k, v}, options, choices, microbatch)
                      : alone          ? ops::attention(q, k, v, options)
                                       : context_.seams.context->attention(q, k, v, options);
     return gated(out, gate).reshape({batch, tokens, heads_ * value_width_});
@@ -127,27 +128,31 @@ class Attention : public Block {
   /// What the heads of the index choose, if this layer has one. Sequences of at most top_k tokens are seen whole.
   std::vector<at::Tensor> choices(const at::Tensor& y, const Microbatch& microbatch) const {
     if (!chooses_ || microbatch.length <= spec_.index->top_k) return {};
-    AUTOMODEL_CHECK(context_.seams.context->size() == 1, "attention over chosen blocks has all tokens");
     const ops::NoGraph guard;
     return index_.choose(context_.seams.tensor->enter(y.detach()), microbatch);
   }
 
-  /// Attention of as many equal parts of the model's heads as there are choices, of which some heads are here.
-  at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, ops::AttentionOptions options,
-                      const std::vector<at::Tensor>& choices) const {
-    const std::int64_t share = spec_.heads_of(layer_) / std::ssize(choices), own = heads_ / groups_,
-                       first = heads_ < spec_.heads_of(layer_) ? context_.seams.tensor->rank() * heads_ : 0;
+  /// Attention of as many equal parts of the model's heads as there are choices, of which some heads are here. Context-
+  /// parallel ranks have whole sequences of a share of them.
+  at::Tensor attended(const Heads& in, ops::AttentionOptions options, const std::vector<at::Tensor>& choices,
+                      const Microbatch& microbatch) const {
+    const HeadShare own(*context_.seams.context, microbatch);
+    const auto [q, k, v] = own.gather(in.q, in.k, in.v);
+    const std::int64_t share = spec_.heads_of(layer_) / std::ssize(choices), heads = q.size(2),
+                       per_group = heads / k.size(2),
+                       first = own.first(heads_) +
+                               (heads_ < spec_.heads_of(layer_) ? context_.seams.tensor->rank() * heads_ : 0);
     std::vector<at::Tensor> parts;
-    for (std::int64_t head = 0; head < heads_;) {
+    for (std::int64_t head = 0; head < heads;) {
       const auto chooser = (first + head) / share;
-      const auto count = std::min((chooser + 1) * share - first, heads_) - head;
-      const auto group = head / own, groups = std::max<std::int64_t>(count / own, 1);
+      const auto count = std::min((chooser + 1) * share - first, heads) - head;
+      const auto group = head / per_group, groups = std::max<std::int64_t>(count / per_group, 1);
       options.chosen = choices[static_cast<std::size_t>(chooser)];
       parts.push_back(
           ops::attention(q.narrow(2, head, count), k.narrow(2, group, groups), v.narrow(2, group, groups), options));
       head += count;
     }
-    return at::cat(parts, 2);
+    return own.scatter(at::cat(parts, 2));
   }
 
   /// `out` [batch, tokens, heads, width], without what values were padded with.

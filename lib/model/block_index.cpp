@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "model/head_share.h"
 #include "model/token_index.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
@@ -21,7 +22,7 @@ namespace automodel::model {
 using arch::Part;
 
 BlockIndex::BlockIndex(const BlockContext& context, int layer)
-    : index_(&*context.spec.index), table_(context.rope), eps_(context.spec.norm_eps) {
+    : index_(&*context.spec.index), context_(context.seams.context), table_(context.rope), eps_(context.spec.norm_eps) {
   const LayerWeights weights(context, layer);
   query_ = weights.weight(Part::kIndexQuery);
   key_ = weights.weight(Part::kIndexKey);
@@ -31,6 +32,7 @@ BlockIndex::BlockIndex(const BlockContext& context, int layer)
 
 std::vector<at::Tensor> BlockIndex::choose(const at::Tensor& y, const Microbatch& microbatch) const {
   const ops::NoGraph guard;
+  const HeadShare share(*context_, microbatch);
   const auto batch = y.size(0), tokens = y.size(1);
   const double infinite = std::numeric_limits<double>::infinity();
   const auto type = ops::compute_type(y.scalar_type());
@@ -38,29 +40,34 @@ std::vector<at::Tensor> BlockIndex::choose(const at::Tensor& y, const Microbatch
     const auto heads = at::matmul(y, weight.dense().t()).view({batch, tokens, -1, index_->dim});
     return rotated(ops::rms_norm(heads, norm, eps_, 1), *table_, microbatch, false).to(type);
   };
-  const auto q = heads_of(*query_, *query_norm_), keys = heads_of(*key_, *key_norm_).squeeze(2).transpose(1, 2);
-  const auto hidden = seen_tokens(microbatch, tokens, y.device()).logical_not();
+  // Context-parallel ranks choose for their own tokens among all.
+  const auto q = heads_of(*query_, *query_norm_);
+  const auto keys = share.all_tokens(heads_of(*key_, *key_norm_).squeeze(2)).transpose(1, 2);
+  const auto length = keys.size(2);
+  const auto hidden = share.own_tokens(seen_tokens(microbatch, length, y.device())).logical_not();
   // A block begins at every so many positions of a document; in a row they are counted on. Padding, whose positions are
   // 0, may be blocks of a token each where documents are packed, and is otherwise counted as if it went on.
   const bool packed = microbatch.segments.defined();
-  const auto positions =
-      packed ? microbatch.positions : at::arange(tokens, microbatch.positions.options()).expand({batch, tokens});
+  const auto positions = packed ? share.all_tokens(microbatch.positions)
+                                : at::arange(length, microbatch.positions.options()).expand({batch, length});
   const auto block_of = positions.remainder(index_->block).eq(0).cumsum(1) - 1;
-  const auto in_document = positions.div(index_->block, "floor");
-  const auto at_keys = block_of.unsqueeze(1).expand({batch, tokens, tokens});
-  const auto blocks = packed ? tokens : (tokens + index_->block - 1) / index_->block;
+  const auto own_block = share.own_tokens(block_of);
+  const auto in_document = share.own_tokens(positions).div(index_->block, "floor");
+  const auto at_keys = block_of.unsqueeze(1).expand({batch, tokens, length});
+  const auto blocks = packed ? length : (length + index_->block - 1) / index_->block;
   std::vector<at::Tensor> out;
   for (std::int64_t h = 0; h < q.size(2); ++h) {  // one head at a time, because each needs a [tokens, tokens] matrix
     const auto scores = at::matmul(q.select(2, h), keys).masked_fill_(hidden, -infinite);
     auto best = at::full({batch, tokens, blocks}, -infinite, scores.options());
     best.scatter_reduce_(2, at_keys, scores, "amax");
     for (int back = 0; back < index_->local; ++back) {
-      const auto near = at::where(in_document.ge(back), block_of - back, block_of);
+      const auto near = at::where(in_document.ge(back), own_block - back, own_block);
       best.scatter_(2, near.unsqueeze(2), infinite);
     }
     const auto most = std::min<std::int64_t>(index_->top_k / index_->block, blocks);
     const auto chosen = std::get<1>(at::topk(best, most));
-    out.push_back(at::zeros(best.sizes(), hidden.options()).scatter_(2, chosen, true).gather(2, at_keys));
+    out.push_back(share.all_tokens(
+        at::zeros(best.sizes(), hidden.options()).scatter_(2, chosen, true).gather(2, at_keys)));
   }
   return out;
 }

@@ -20,11 +20,13 @@ class BlockIndex {
 
   /// Of each head of the index, bool [batch, tokens, tokens]: true for the tokens of each query's blocks. Blocks that
   /// it may not see are included if there are too few others, so attention must still apply its own masks. y [batch,
-  /// tokens, width] is attention's input, for all tokens.
+  /// tokens here, width] is attention's input; with context parallelism that of the rank's tokens, and the choice is of
+  /// all.
   std::vector<at::Tensor> choose(const at::Tensor& y, const Microbatch& microbatch) const;
 
  private:
   const arch::TokenIndex* index_ = nullptr;
+  ContextSeam* context_ = nullptr;
   RopeTable* table_ = nullptr;
   ops::Parameter *query_ = nullptr, *key_ = nullptr, *query_norm_ = nullptr, *key_norm_ = nullptr;
   double eps_ = 0;

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
+#include "ops/split.h"
 
 namespace automodel::model {
 
@@ -30,6 +31,15 @@ at::Tensor HeadShare::gather(const std::vector<std::pair<at::Tensor, std::int64_
                        : part.reshape({batch, tokens, count, -1}).repeat_interleave(shares_ / count, 2));
   }
   return context_.heads_for_tokens(wide.size() == 1 ? wide.front() : at::cat(wide, 3)).squeeze(2);
+}
+
+std::array<at::Tensor, 3> HeadShare::gather(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+  if (!divided()) return {q, k, v};
+  const auto heads = of(q.size(2)), groups = of(k.size(2));
+  const auto all = gather({{q.flatten(2), q.size(2)}, {k.flatten(2), k.size(2)}, {v.flatten(2), v.size(2)}});
+  const auto parts = ops::split(all, {heads * q.size(3), groups * k.size(3), groups * v.size(3)});
+  return {parts[0].unflatten(2, {heads, q.size(3)}), parts[1].unflatten(2, {groups, k.size(3)}),
+          parts[2].unflatten(2, {groups, v.size(3)})};
 }
 
 ops::ParameterRows HeadShare::rows(ops::Parameter& parameter, std::int64_t first, std::int64_t rows,

@@ -3,6 +3,7 @@
 // Megatron Core's MambaContextParallel do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -23,9 +24,16 @@ class HeadShare {
   HeadShare(ContextSeam& context, const Microbatch& microbatch);
   bool divided() const { return shares_ > 1; }
   std::int64_t of(std::int64_t count) const { return range(count).second; }
+  std::int64_t first(std::int64_t count) const { return range(count).first; }
   /// Parts [batch, tokens here, width_i] of `count` heads or groups of adjacent channels each, all of the same type, to
   /// [batch, tokens of the sequence, sum of width_i / count * of(count)], by one all-to-all.
   at::Tensor gather(const std::vector<std::pair<at::Tensor, std::int64_t>>& parts) const;
+  /// Queries [batch, tokens here, heads, width], keys and values [batch, tokens here, groups, ...] to those of the
+  /// sequence and the share.
+  std::array<at::Tensor, 3> gather(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;
+  /// As the seam's, for what the tokens here are of.
+  at::Tensor all_tokens(const at::Tensor& x) const { return divided() ? context_.all_tokens(x) : x; }
+  at::Tensor own_tokens(const at::Tensor& x) const { return divided() ? context_.own_tokens(x) : x; }
   /// x [batch, tokens of the sequence, heads of the share, width] to [batch, tokens here, heads, width].
   at::Tensor scatter(const at::Tensor& x) const { return divided() ? context_.tokens_for_heads(x) : x; }
   /// This share's rows among `rows` rows of the parameter that begin at `first` and are of `count` heads or groups.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/blocks.h"
+#include "model/head_share.h"
 #include "model/token_index.h"
 #include "ops/graph.h"
 #include "ops/norm.h"
@@ -76,8 +77,7 @@ class LatentAttention : public Block {
     const auto& index = *context_.spec.index;
     if (microbatch.length <= index.top_k) return;
     auto& tensor = *context_.seams.tensor;
-    AUTOMODEL_CHECK(microbatch.choices != nullptr && context_.seams.context->size() == 1,
-                    "attention over chosen tokens has all tokens");
+    AUTOMODEL_CHECK(microbatch.choices != nullptr, "a stage keeps what its layers choose");
     if (index.chooses(layer_)) {
       const ops::NoGraph guard;
       microbatch.choices->of_layer[layer_] =
@@ -109,6 +109,12 @@ class LatentAttention : public Block {
     const auto values = added > 0 ? at::constant_pad_nd(v, {0, added}) : v;
     if (microbatch.cache) {
       const auto out = ops::attention_after(q, microbatch.cache->extend(layer_, k, values), options);
+      return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
+    }
+    const HeadShare share(*context_.seams.context, microbatch);
+    if (options.chosen.defined() && share.divided()) {
+      const auto all = share.gather(q, k, values);
+      const auto out = share.scatter(ops::attention(all[0], all[1], all[2], options));
       return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
     }
     const bool alone = context_.seams.context->size() == 1 || microbatch.whole();

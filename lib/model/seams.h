@@ -96,6 +96,11 @@ class ContextSeam {
   /// The inverse.
   virtual at::Tensor tokens_for_heads(const at::Tensor& x) { return x; }
   virtual int share() const { return 0; }
+  /// x [batch, tokens here, ...] of all ranks, the tokens in order: [batch, tokens of the sequence, ...]. Without a
+  /// graph.
+  virtual at::Tensor all_tokens(const at::Tensor& x) { return x; }
+  /// The rows, one per token, of x [batch, tokens of the sequence, ...] for the tokens here. Without a graph.
+  virtual at::Tensor own_tokens(const at::Tensor& x) { return x; }
 };
 
 /// The routing of token rows to experts. Rows are sorted by expert; each rank holds a contiguous range of experts.

@@ -11,6 +11,7 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "model/head_share.h"
 #include "ops/attention.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
@@ -40,7 +41,8 @@ at::Tensor best_scored(const at::Tensor& q, const at::Tensor& keys, const at::Te
   return at::zeros(sums.sizes(), may.options()).scatter_(2, best, true);
 }
 
-TokenIndex::TokenIndex(const BlockContext& context, int layer) : index_(&*context.spec.index), table_(context.rope) {
+TokenIndex::TokenIndex(const BlockContext& context, int layer)
+    : index_(&*context.spec.index), context_(context.seams.context), table_(context.rope) {
   const LayerWeights weights(context, layer);
   query_ = weights.weight(Part::kIndexQuery);
   key_ = weights.weight(Part::kIndexKey);
@@ -58,6 +60,7 @@ at::Tensor seen_tokens(const Microbatch& microbatch, std::int64_t tokens, at::De
 
 at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const {
   const ops::NoGraph guard;
+  const HeadShare share(*context_, microbatch);
   const auto batch = y.size(0), tokens = y.size(1);
   const auto heads = std::int64_t{index_->heads}, dim = std::int64_t{index_->dim};
   const auto type = ops::compute_type(y.scalar_type());
@@ -68,9 +71,12 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   const auto normed = ops::layer_norm(product(y, *key_), key_norm_, key_norm_bias_, kKeyNormEps);
   const auto k = turned(normed.unsqueeze(2)).squeeze(2);
   const auto weights = at::matmul(y.to(type), weights_->dense().to(type).t()) / std::sqrt(static_cast<double>(heads));
-  const auto keys = k.transpose(1, 2) / std::sqrt(static_cast<double>(dim));
-  return best_scored(q, keys, weights, seen_tokens(microbatch, tokens, y.device()),
-                     std::min<std::int64_t>(index_->top_k, tokens));
+  // Context-parallel ranks choose for their own tokens among all.
+  const auto keys = share.all_tokens(k).transpose(1, 2) / std::sqrt(static_cast<double>(dim));
+  const auto length = keys.size(2);
+  const auto may = seen_tokens(microbatch, length, y.device());
+  const auto own = share.own_tokens(may);
+  return share.all_tokens(best_scored(q, keys, weights, own, std::min<std::int64_t>(index_->top_k, length)));
 }
 
 }  // namespace automodel::model

@@ -33,12 +33,14 @@ class TokenIndex {
   TokenIndex(const BlockContext& context, int layer);
 
   /// bool [batch, tokens, tokens]: true for each query's top_k tokens among those it may see. If it may see fewer,
-  /// others are included, so attention must still apply its own masks. y [batch, tokens, width] is attention's input,
-  /// low_q [batch, tokens, rank] its low-rank queries, both for all tokens.
+  /// others are included, so attention must still apply its own masks. y [batch, tokens here, width] is attention's
+  /// input, low_q [batch, tokens here, rank] its low-rank queries; with context parallelism both are of the rank's
+  /// tokens, and the choice is of all.
   at::Tensor choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const;
 
  private:
   const arch::TokenIndex* index_ = nullptr;
+  ContextSeam* context_ = nullptr;
   RopeTable* table_ = nullptr;
   ops::Parameter *query_ = nullptr, *key_ = nullptr, *key_norm_ = nullptr, *key_norm_bias_ = nullptr,
                  *weights_ = nullptr;

@@ -29,20 +29,21 @@ void read_levels(const std::vector<int>& levels, int cp, ContextPlan& plan, Loca
 
 }  // namespace
 
+std::string undivided_heads(int heads, int groups, const mesh::MeshSizes& sizes) {
+  const int own = std::max(1, heads / sizes.tp), keys = std::max(1, groups / sizes.tp);
+  if (own % sizes.cp != 0) return fmt::format("{} heads", own);
+  return keys % sizes.cp != 0 && sizes.cp % keys != 0 ? fmt::format("{} key groups", keys) : "";
+}
+
 std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes) {
   if (!spec.recurrence || sizes.cp == 1) return "";
-  const auto here = [&](int count) { return std::max(1, count / sizes.tp); };
-  const int heads = here(spec.recurrence->heads), groups = here(spec.recurrence->groups), channels = here(spec.hidden);
+  const int channels = std::max(1, spec.hidden / sizes.tp);
   for (int layer = 0; layer < spec.layers; ++layer) {
     if (!spec.recurs(layer)) continue;
-    std::string what;
-    if (spec.mixer(layer) == arch::Mixer::kShortConv) {
-      if (channels % sizes.cp != 0) what = fmt::format("{} channels", channels);
-    } else if (heads % sizes.cp != 0) {
-      what = fmt::format("{} heads", heads);
-    } else if (groups % sizes.cp != 0 && sizes.cp % groups != 0) {
-      what = fmt::format("{} key groups", groups);
-    }
+    const auto what = spec.mixer(layer) != arch::Mixer::kShortConv
+                          ? undivided_heads(spec.recurrence->heads, spec.recurrence->groups, sizes)
+                      : channels % sizes.cp != 0 ? fmt::format("{} channels", channels)
+                                                 : "";
     if (!what.empty())
       return fmt::format("layer {} is {}: its {} per rank are not divisible by cp_size {}", layer,
                          arch::name_of(spec.mixer(layer)), what, sizes.cp);

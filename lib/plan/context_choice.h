@@ -18,9 +18,12 @@ struct ContextPlan {
   bool gather = false;  ///< all-gather keys and values instead of passing them around a ring
 };
 
+/// What of a layer's heads and key groups on a tensor-parallel rank context-parallel ranks cannot divide ("6 heads"),
+/// each computing whole sequences of some heads; empty if nothing. More ranks than key groups share a group.
+std::string undivided_heads(int heads, int groups, const mesh::MeshSizes& sizes);
+
 /// Why context-parallel ranks cannot divide the states of recurrent layers, each of which is computed for whole
-/// sequences by the ranks that have its heads (or channels of a convolution); empty if they can. More ranks than key
-/// groups share a group.
+/// sequences by the ranks that have its heads (or channels of a convolution); empty if they can.
 std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes);
 
 /// Derived from model_parallel.cp_comm_type and hierarchical_context_parallel_sizes. Problems: missing-key and

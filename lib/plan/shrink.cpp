@@ -197,13 +197,13 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("index_n_heads", sizes.kv_heads);
     config.set("index_head_dim", kHeadDim);
     config.set("index_block_size", 2);
-    config.set("index_topk_blocks", mesh.cp > 1 ? sizes.length : 2);  // context-parallel ranks see all tokens
+    config.set("index_topk_blocks", 2);
   }
   // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
   // independent.
   if (spec.index && spec.index->block == 0 &&
       std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
-    config.set("index_topk", mesh.cp > 1 ? sizes.length : kHeadDim);
+    config.set("index_topk", kHeadDim);
   // For families whose default head width is not hidden_size / heads.
   const bool latent = config.find("kv_lora_rank") != nullptr;
   if (config.find("head_dim") == nullptr && !latent &&

@@ -361,13 +361,19 @@ void check_token_index(const TrainingPlan& plan, Located& report) {
   if (!plan.model || !plan.model->spec.index) return;
   const auto& index = *plan.model->spec.index;
   const auto longest = std::max(plan.batch.length, plan.batch.validation_length);
-  if (plan.mesh.sizes().cp > 1 && (plan.batch.length == 0 || longest > index.top_k))
-    report.refuse("recurrent-context", "distributed.cp_size")
-        .says("attention sees tokens that an index selects from the whole sequence, which context-parallel ranks split")
-        .hint(
-            "use cp_size 1, where tensor parallelism with sequence_parallel shards a sequence's activations, or "
-            "sequences of at most {} tokens, which are seen whole",
-            index.top_k);
+  const auto& sizes = plan.mesh.sizes();
+  if (sizes.cp > 1 && (plan.batch.length == 0 || longest > index.top_k)) {
+    const auto& spec = plan.model->spec;
+    const auto undivided = undivided_heads(spec.heads, spec.latent ? spec.heads : spec.kv_heads, sizes);
+    if (!undivided.empty())
+      report.refuse("recurrent-context", "distributed.cp_size")
+          .says(
+              "attention sees tokens that an index selects from the whole sequence: its {} per rank are not divisible "
+              "by cp_size {}",
+              undivided, sizes.cp)
+          .hint("choose a cp_size that divides them, or sequences of at most {} tokens, which are seen whole",
+                index.top_k);
+  }
   if (!plan.pipeline || plan.batch.planned_length() <= index.top_k) return;
   for (const auto& stage : plan.pipeline->stages) {
     if (stage.part.layers.empty() || !index.reuses(stage.part.layers.front())) continue;

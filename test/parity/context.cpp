@@ -35,6 +35,26 @@ void check(comm::World& w, const Mesh& mesh, test::TinyRun run = {}) {
 const std::vector<const char*> kExchanges = {"cp_comm_type: p2p", "cp_comm_type: all_gather", "cp_comm_type: a2a"};
 constexpr const char* kLevels = "cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 2]";
 
+/// Models whose attention sees `most` tokens of the 16, which an index chooses: for all heads, with layers that use the
+/// choice of the layer before; and in blocks, by each of two heads.
+std::vector<std::string> indexed_models(int most) {
+  const std::string latent =
+      "hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4, "
+      "vocab_size: 68, max_position_embeddings: 32, n_routed_experts: 8, num_experts_per_tok: 2, "
+      "moe_intermediate_size: 12, n_group: 4, topk_group: 2, n_shared_experts: 1, first_k_dense_replace: 1, "
+      "q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 6, index_n_heads: 2, "
+      "index_head_dim: 8, index_topk: " +
+      std::to_string(most);
+  return {"model_type: deepseek_v32, " + latent,
+          "model_type: glm_moe_dsa, indexer_types: [full, shared], " + latent,
+          "model_type: minimax_m3_vl_text, hidden_size: 32, dense_intermediate_size: 48, num_hidden_layers: 2, "
+          "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, num_local_experts: 4, num_experts_per_tok: 2, "
+          "intermediate_size: 12, shared_intermediate_size: 16, mlp_layer_types: [dense, sparse], vocab_size: 68, "
+          "max_position_embeddings: 32, layer_types: [minimax_m3_sparse, full_attention], index_n_heads: 2, "
+          "index_head_dim: 8, index_block_size: 2, index_topk_blocks: " +
+              std::to_string(most / 2)};
+}
+
 /// Rows of four tokens, a length that context-parallel packs need no padding for, packed with attention and states
 /// within each row.
 constexpr const char* kSentences =
@@ -65,18 +85,7 @@ const std::vector<test::RankCase> kCases = {
              "embd_pdrop: 0.0, resid_pdrop: 0.0",
              "model_type: muse_glimmer_text, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
              "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, vocab_size: 68, max_position_embeddings: "
-             "32, sliding_window: 5",
-             // Indices that would choose more tokens than there are.
-             "model_type: deepseek_v32, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, "
-             "num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 68, max_position_embeddings: 32, "
-             "n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, topk_group: 2, "
-             "n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, "
-             "qk_rope_head_dim: 4, v_head_dim: 6, index_n_heads: 2, index_head_dim: 8",
-             "model_type: minimax_m3_vl_text, hidden_size: 32, dense_intermediate_size: 48, num_hidden_layers: 2, "
-             "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, num_local_experts: 4, num_experts_per_tok: "
-             "2, intermediate_size: 12, shared_intermediate_size: 16, mlp_layer_types: [dense, sparse], vocab_size: "
-             "68, max_position_embeddings: 32, layer_types: [minimax_m3_sparse, full_attention], index_n_heads: 2, "
-             "index_head_dim: 8, index_block_size: 4"})
+             "32, sliding_window: 5"})
          for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = family});
      },
      2, 2},
@@ -102,6 +111,25 @@ const std::vector<test::RankCase> kCases = {
          check(w, {.exchange = kExchanges[1], .pp = 2, .schedule = schedule});
      },
      4},
+    {"tokens that an index chooses, and all of them",
+     [](comm::World& w) {
+       for (const auto& model : indexed_models(4)) {
+         check(w, {.strategy = "strategy: ddp, activation_checkpointing: full"}, {.config = model});
+         check(w, {.exchange = kExchanges[2]}, {.config = model, .dataset = kSentences, .sections = kPacks});
+       }
+       for (const auto& model : indexed_models(16))
+         for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = model});
+     },
+     2, 2},
+    {"tokens that an index chooses, with more ranks than key heads, tensor parallelism and stages",
+     [](comm::World& w) {
+       for (const auto& model : indexed_models(4)) {
+         check(w, {.cp = 4, .exchange = kLevels}, {.config = model});
+         check(w, {.strategy = "strategy: fsdp2", .tp = 2, .sequence = true}, {.config = model});
+         if (model.find("shared]") == std::string::npos) check(w, {.pp = 2}, {.config = model});
+       }
+     },
+     4, 4},
     {"recurrent layers, alone and in packs",
      [](comm::World& w) {
        for (const auto& model : test::kRecurrentModels) {

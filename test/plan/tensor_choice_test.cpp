@@ -244,7 +244,7 @@ TEST_CASE("context-parallel ranks divide the heads of recurrent states and the c
             .message.find("its 36 channels per rank are not divisible by cp_size 5") != std::string::npos);
 }
 
-TEST_CASE("layers that share selected tokens cannot be split across stages or context-parallel ranks", "[plan]") {
+TEST_CASE("layers that share selected tokens cannot be split across stages, and choices not over ranks without heads", "[plan]") {
   const auto glm = [](const std::string& kinds) {
     return "model_type: glm_moe_dsa, hidden_size: 64, intermediate_size: 96, moe_intermediate_size: 32, "
            "num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 99, "
@@ -256,8 +256,11 @@ TEST_CASE("layers that share selected tokens cannot be split across stages or co
   const std::string in_pairs = glm("full, shared, full, shared"), one = glm("full, shared, shared, shared");
   const std::string two_stages = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}";
   CHECK(planned("tp_size: 2", in_pairs + "8").plan);
-  CHECK(only_problem(planned("strategy: ddp, cp_size: 2", in_pairs + "8")) == "recurrent-context distributed.cp_size");
-  CHECK(planned("strategy: ddp, cp_size: 2", in_pairs + "60").plan);
+  CHECK(planned("strategy: ddp, cp_size: 2", in_pairs + "8").plan);
+  const auto odd = planned("strategy: ddp, dp_size: 1, cp_size: 3", in_pairs + "8");
+  CHECK(only_problem(odd) == "recurrent-context distributed.cp_size");
+  CHECK(odd.problems[0].message.find("its 8 heads per rank are not divisible by cp_size 3") != std::string::npos);
+  CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 3", in_pairs + "60").plan);
   CHECK(planned(two_stages, in_pairs + "8").plan);
   const auto apart = planned(two_stages, one + "8");
   CHECK(only_problem(apart) == "split-conflict distributed.pipeline");

@@ -96,7 +96,7 @@ void check_packs(comm::World& world) {
 /// Sequences that two ranks divide, pictures with them: plain rows, and packs.
 void check_context(comm::World& world) {
   for (const std::string family :
-       {"llava", "mistral3", "muse_glimmer", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
+       {"llava", "mistral3", "muse_glimmer", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "minimax_m3_vl"})
     for (const auto rows : {test::RunRows::kTogether, test::RunRows::kPacked})
       check_both(world, {.mesh = "strategy: fsdp2, cp_size: 2", .family = family, .data_ranks = 1, .rows = rows});
 }

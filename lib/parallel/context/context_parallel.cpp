@@ -1,6 +1,13 @@
 #include "parallel/context/context_parallel.h"
 
+#include <vector>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include "ops/graph.h"
 #include "parallel/context/head_exchange.h"
+#include "parallel/context/layout.h"
 
 namespace automodel::parallel {
 
@@ -25,6 +32,24 @@ at::Tensor ContextParallel::heads_for_tokens(const at::Tensor& x) {
 
 at::Tensor ContextParallel::tokens_for_heads(const at::Tensor& x) {
   return parallel::tokens_for_heads(*groups_.all, x);
+}
+
+at::Tensor ContextParallel::all_tokens(const at::Tensor& x) {
+  const ops::NoGraph guard;
+  const auto ranks = groups_.all->size();
+  auto shape = x.sizes().vec();
+  shape.insert(shape.begin(), ranks);
+  const auto parts = at::empty(shape, x.options());  // [rank, batch, tokens, ...]
+  groups_.all->all_gather(parts, x.contiguous())->wait();
+  std::vector<at::Tensor> in_order;
+  for (int rank = 0; rank < ranks; ++rank) in_order.push_back(parts[rank].chunk(2, 1)[0]);
+  for (int rank = ranks - 1; rank >= 0; --rank) in_order.push_back(parts[rank].chunk(2, 1)[1]);
+  return at::cat(in_order, 1);
+}
+
+at::Tensor ContextParallel::own_tokens(const at::Tensor& x) {
+  const ops::NoGraph guard;
+  return parallel::own_tokens(x, {.size = groups_.all->size(), .rank = groups_.all->rank()});
 }
 
 }  // namespace automodel::parallel
