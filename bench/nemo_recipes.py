@@ -351,6 +351,8 @@ def overrides(recipe, ranks, model, local, work):
     packing = recipe.get("packed_sequence") or {}
     if packing.get("packed_sequence_size"):
         out.append("packed_sequence.packed_sequence_size=512")
+        if ((recipe.get("distributed") or {}).get("pipeline") or {}).get("pp_seq_len"):
+            out.append("distributed.pipeline.pp_seq_len=512")
     if packing.get("pack_size"):  # of pictures, which have many tokens in tiny patches
         out += ["packed_sequence.pack_size=8192", "packed_sequence.max_length=null"]
     if isinstance((recipe.get("dataloader") or {}).get("batch_size"), int):

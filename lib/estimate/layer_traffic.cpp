@@ -132,12 +132,12 @@ class Layer {
   /// The exchanges of attention's keys, values and heads.
   Passes attention_context() const {
     const auto& how = plan_.context;
-    // The runtime pads latent attention's values to the width of the keys.
-    const double head = spec_.latent ? std::max(spec_.head_dim, spec_.latent->v_dim) : spec_.head_dim;
-    const double query = bytes(spec_.head_dim) * spec_.heads / sizes_.tp;
-    const double result = bytes(head) * spec_.heads / sizes_.tp;
-    const double groups = std::max(1.0, static_cast<double>(spec_.kv_heads) / sizes_.tp);
-    const double key = bytes(spec_.head_dim) * groups, value = bytes(head) * groups;
+    // The runtime pads values to the width of the keys.
+    const int width = spec_.head_dim_of(layer_), count = spec_.heads_of(layer_);
+    const double head = std::max(width, spec_.latent ? spec_.latent->v_dim : spec_.value_dim_of(layer_));
+    const double query = bytes(width) * count / sizes_.tp, result = bytes(head) * count / sizes_.tp;
+    const double groups = std::max(1.0, static_cast<double>(spec_.kv_heads_of(layer_)) / sizes_.tp);
+    const double key = bytes(width) * groups, value = bytes(head) * groups;
     const Group heads(exchange_link(hardware_, sizes_.tp, how.heads), how.heads);
     Passes out;
     for (const double each : {query, key, value, result}) out.forward += heads.exchange(each);

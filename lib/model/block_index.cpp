@@ -66,8 +66,8 @@ std::vector<at::Tensor> BlockIndex::choose(const at::Tensor& y, const Microbatch
     }
     const auto most = std::min<std::int64_t>(index_->top_k / index_->block, blocks);
     const auto chosen = std::get<1>(at::topk(best, most));
-    out.push_back(share.all_tokens(
-        at::zeros(best.sizes(), hidden.options()).scatter_(2, chosen, true).gather(2, at_keys)));
+    out.push_back(
+        share.all_tokens(at::zeros(best.sizes(), hidden.options()).scatter_(2, chosen, true).gather(2, at_keys)));
   }
   return out;
 }

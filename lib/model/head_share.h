@@ -16,8 +16,8 @@
 
 namespace automodel::model {
 
-/// Of `count` heads or key groups of a tensor-parallel rank, those that this context-parallel rank computes. Where there
-/// are more ranks than groups, several ranks compute a group, each for other heads.
+/// Of `count` heads or key groups of a tensor-parallel rank, those that this context-parallel rank computes. Where
+/// there are more ranks than groups, several ranks compute a group, each for other heads.
 class HeadShare {
  public:
   /// One share of everything if the tokens here are the whole sequence.

@@ -81,6 +81,7 @@ double rounded_to(double value, at::ScalarType type) {
 
 struct StageModel::Layer {
   int index;
+  TensorSeam& tensor;
   std::vector<int> units = {};  ///< all units of the layer, in the order of Weights::units()
   Norm before_mixer, after_mixer, before_feed, after_feed;
   bool parallel;
@@ -95,6 +96,7 @@ struct StageModel::Layer {
 
   Layer(const BlockContext& context, int number)
       : index(number),
+        tensor(*context.seams.tensor),
         parallel(context.spec.parallel_blocks),
         scale(context.spec.residual_scale),
         lends(context.spec.lends_keys(number)),
@@ -157,8 +159,8 @@ struct StageModel::Layer {
                                    const Microbatch& microbatch) const {
     auto y = x + delta;
     if (!input_gate.weights.empty()) {
-      const auto gate = ops::activate(ops::linear(y, drawn(input_gate, microbatch)), input_activation);
-      y = y + input_norm(ops::linear(gate * input, drawn(input_up, microbatch)));
+      const auto gate = ops::activate(tensor.tokenwise(y, drawn(input_gate, microbatch)), input_activation);
+      y = y + input_norm(tensor.tokenwise(gate * input, drawn(input_up, microbatch)));
     }
     if (output_scale != nullptr) y = y * copied(*output_scale, y.scalar_type());
     return {y, {}};
@@ -376,8 +378,10 @@ at::Tensor StageModel::layer_inputs(const Microbatch& microbatch, const at::Tens
   const double width = spec_.layer_input;
   auto ids = microbatch.ids;
   if (spec_.vision) ids = ids.masked_fill(ids.eq(spec_.vision->image_token), spec_.pad_token.value_or(0));
-  const auto of_token = ops::embedding(ids, *input_table_, in, spec_.pad_token.value_or(-1)) *
-                        rounded_to(std::sqrt(width), x.scalar_type());
+  // The residual stream may have a share of the tokens.
+  const auto of_token =
+      ops::embedding(options_.seams.tensor->tokens(ids), *input_table_, in, spec_.pad_token.value_or(-1)) *
+      rounded_to(std::sqrt(width), x.scalar_type());
   const std::vector<std::int64_t> apart = {spec_.layers, spec_.layer_input};
   const auto of_embedding =
       (ops::linear(x, input_product_) * (1 / std::sqrt(static_cast<double>(spec_.hidden)))).unflatten(2, apart);

@@ -148,8 +148,10 @@ class TensorCheck {
     if (first != TensorStyle::kColwise && first != TensorStyle::kColwiseGathered) return;
     if (block.role == Role::kRecurrence) return state();
     if (has_heads(block)) {
-      // With more ranks than key-value heads, adjacent ranks hold the same head. This requires a separate key weight.
-      const bool own = first == TensorStyle::kColwise && layout_.kind(layer).has(Part::kKey);
+      // With more ranks than key-value heads, adjacent ranks hold the same head. This requires a separate key weight,
+      // or an earlier layer's keys.
+      const bool own =
+          first == TensorStyle::kColwise && (layout_.kind(layer).has(Part::kKey) || !spec_.has_keys(layer));
       const bool shared = own && spec_.kv_heads < tp_ && tp_ % spec_.kv_heads == 0;
       const auto possible =
           fmt::format("tp_size can be {} for this model", head_divisors(spec_.heads, spec_.kv_heads, own));

@@ -63,10 +63,13 @@ void check_unlike_layers(const arch::ModelSpec& spec, const mesh::MeshSizes& siz
                            .hint("leave it out; meshes of each family: docs/models.md")
                            .of(key));
   };
-  refuse(sizes.tp > 1 && spec.full_heads, "distributed.tp_size",
-         "its layers differ in their heads, and tensor parallelism divides all layers alike");
-  refuse(sizes.cp > 1 && spec.full_heads, "distributed.cp_size",
-         "its layers differ in their heads, and context parallelism exchanges those of all layers alike");
+  // Ranks that share a key-value head do so in all layers alike.
+  const auto& full = spec.full_heads;
+  const bool undivided =
+      full && (full->heads % sizes.tp != 0 ||
+               (full->kv_heads != spec.kv_heads && (full->kv_heads % sizes.tp != 0 || spec.kv_heads % sizes.tp != 0)));
+  refuse(sizes.tp > 1 && undivided, "distributed.tp_size",
+         "its layers differ in their heads, and tp_size does not divide those of all of them");
   refuse(sizes.tp > 1 && spec.compressed, "distributed.tp_size",
          "all heads share one key, and its attention is whole on every rank");
   refuse(sizes.cp > 1 && spec.compressed, "distributed.cp_size",

@@ -45,8 +45,7 @@ std::vector<std::string> indexed_models(int most) {
       "q_lora_rank: 16, kv_lora_rank: 12, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 6, index_n_heads: 2, "
       "index_head_dim: 8, index_topk: " +
       std::to_string(most);
-  return {"model_type: deepseek_v32, " + latent,
-          "model_type: glm_moe_dsa, indexer_types: [full, shared], " + latent,
+  return {"model_type: deepseek_v32, " + latent, "model_type: glm_moe_dsa, indexer_types: [full, shared], " + latent,
           "model_type: minimax_m3_vl_text, hidden_size: 32, dense_intermediate_size: 48, num_hidden_layers: 2, "
           "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, num_local_experts: 4, num_experts_per_tok: 2, "
           "intermediate_size: 12, shared_intermediate_size: 16, mlp_layer_types: [dense, sparse], vocab_size: 68, "
@@ -130,6 +129,15 @@ const std::vector<test::RankCase> kCases = {
        }
      },
      4, 4},
+    {"layers that differ in their heads",
+     [](comm::World& w) {
+       for (const auto& model : test::kUnlikeModels) {
+         check(w, {.strategy = "strategy: fsdp2, activation_checkpointing: full"}, {.config = model});
+         for (const char* exchange : kExchanges)
+           check(w, {.exchange = exchange}, {.config = model, .dataset = kSentences, .sections = kPacks});
+       }
+     },
+     2, 2},
     {"recurrent layers, alone and in packs",
      [](comm::World& w) {
        for (const auto& model : test::kRecurrentModels) {

@@ -105,4 +105,22 @@ const std::vector<std::string> kRecurrentModels = {
     "model_type: lfm2, " + kSizes + "num_hidden_layers: 2, layer_types: [conv, full_attention], conv_bias: true",
 };
 
+const std::vector<std::string> kUnlikeModels = {
+    "model_type: gemma4_text, " + kSizes +
+        "num_hidden_layers: 4, head_dim: 8, hidden_size_per_layer_input: 6, num_kv_shared_layers: 2, layer_types: "
+        "[sliding_attention, full_attention, sliding_attention, full_attention], sliding_window: 5, "
+        "vocab_size_per_layer_input: 68, per_layer_config: {1: {head_dim: 12}, 3: {head_dim: 12}}",
+    "model_type: gemma4_text, " + kSizes +
+        "num_hidden_layers: 2, head_dim: 8, hidden_size_per_layer_input: 0, num_kv_shared_layers: 0, layer_types: "
+        "[sliding_attention, full_attention], sliding_window: 5, attention_k_eq_v: true, enable_moe_block: true, "
+        "num_experts: 4, top_k_experts: 2, moe_intermediate_size: 12, per_layer_config: {1: {head_dim: 12}}",
+    "model_type: step3p5, hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, vocab_size: 68, "
+    "max_position_embeddings: 32, num_hidden_layers: 2, num_attention_groups: 2, head_dim: 8, moe_num_experts: 4, "
+    "moe_top_k: 2, "
+    "moe_intermediate_size: 12, share_expert_dim: 16, moe_layers_enum: '1', use_head_wise_attn_gate: true, "
+    "layer_types: [full_attention, sliding_attention], sliding_window: 5, attention_other_setting: "
+    "{attention_type: sliding_attention, num_attention_heads: 6, num_attention_groups: 2, head_dim: 8, "
+    "true_head_dim: 8}",
+};
+
 }  // namespace automodel::test

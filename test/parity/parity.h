@@ -47,4 +47,7 @@ void check_parity(comm::World& world, const TinyRun& run, const std::string& wha
 /// Small models with recurrent layers, one for each mixer and storage layout; 2 groups of keys, 4 heads.
 extern const std::vector<std::string> kRecurrentModels;
 
+/// Models whose layers differ in their heads; the first has layers with inputs of their own, and with keys of others.
+extern const std::vector<std::string> kUnlikeModels;
+
 }  // namespace automodel::test

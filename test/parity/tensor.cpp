@@ -134,6 +134,25 @@ const std::vector<test::RankCase> kCases = {
          for (const bool sequence : {false, true}) check(w, {.sequence = sequence}, {.config = model});
      },
      2, 2},
+    {"layers that differ in their heads",
+     [](comm::World& w) {
+       for (const auto& model : test::kUnlikeModels)
+         for (const bool sequence : {false, true}) {
+           check(w, {.sequence = sequence}, {.config = model});
+           check(w, {.strategy = "strategy: fsdp2, activation_checkpointing: full", .sequence = sequence},
+                 {.config = model});
+         }
+     },
+     2, 2},
+    {"key-value heads that ranks share, also of layers that use the keys of others",
+     [](comm::World& w) {
+       auto model = test::kUnlikeModels.front();
+       const std::string two = "num_key_value_heads: 2";
+       model.replace(model.find(two), two.size(), "num_key_value_heads: 1");
+       for (const int tp : {2, 4})
+         for (const bool sequence : {false, true}) check(w, {.sequence = sequence, .tp = tp}, {.config = model});
+     },
+     4, 4},
     {"plans of recipes and of transformers",
      [](comm::World& w) {
        for (const bool sequence : {false, true}) {

@@ -244,7 +244,8 @@ TEST_CASE("context-parallel ranks divide the heads of recurrent states and the c
             .message.find("its 36 channels per rank are not divisible by cp_size 5") != std::string::npos);
 }
 
-TEST_CASE("layers that share selected tokens cannot be split across stages, and choices not over ranks without heads", "[plan]") {
+TEST_CASE("layers that share selected tokens cannot be split across stages, and choices not over ranks without heads",
+          "[plan]") {
   const auto glm = [](const std::string& kinds) {
     return "model_type: glm_moe_dsa, hidden_size: 64, intermediate_size: 96, moe_intermediate_size: 32, "
            "num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, vocab_size: 99, "

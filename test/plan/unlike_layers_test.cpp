@@ -85,12 +85,16 @@ TEST_CASE("meshes that divide unlike layers are refused where they are set", "[p
   CHECK(refusal(small(), "strategy: fsdp2", 2).empty());
   CHECK(refusal(kExperts, "strategy: fsdp2, ep_size: 2", 2).empty());
   CHECK(refusal(kExperts, pipeline, 2).empty());
-  CHECK_THAT(
-      refusal(kExperts, "strategy: fsdp2, tp_size: 2", 2),
-      Catch::StartsWith("unsupported-option distributed.tp_size: gemma4_text: its layers differ in their heads"));
-  CHECK_THAT(
-      refusal(kExperts, "strategy: fsdp2, cp_size: 2", 2),
-      Catch::StartsWith("unsupported-option distributed.cp_size: gemma4_text: its layers differ in their heads"));
+  for (const auto& config : {small(), kExperts}) {  // with one key-value head, which ranks share, and with 8 and 2
+    CHECK(refusal(config, "strategy: fsdp2, tp_size: 2, sequence_parallel: true", 2).empty());
+    CHECK(refusal(config, "strategy: fsdp2, cp_size: 2", 2).empty());
+  }
+  CHECK(refusal(small(), "strategy: fsdp2, tp_size: 4", 4).empty());
+  CHECK(refusal(kExperts, "strategy: fsdp2, tp_size: 4", 4) ==
+        "unsupported-option distributed.tp_size: gemma4_text: its layers differ in their heads, and tp_size does not "
+        "divide those of all of them\n");
+  CHECK_THAT(refusal(kExperts, "cp_size: 4}\nmodel_parallel: {cp_comm_type: a2a", 4),
+             Catch::Contains("2 key-value heads per rank are not divisible by the 4 ranks that exchange heads"));
   const auto both = refusal(small(), pipeline, 2);
   CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: every layer has an input"));
   CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: its last layers use keys"));

@@ -42,12 +42,12 @@ void check_both(comm::World& world, const Run& run) {
   check_run(world, frozen(run));
 }
 
-/// Those whose decoder is divided; Gemma 4's and Step 3.7's are not by tensor parallelism, nor by pipelines where
-/// layers have inputs of their own.
+/// Those whose decoder is divided by pipelines, which needs layers without inputs of their own, and with `tensor` by
+/// two tensor-parallel ranks: a layer of one Gemma 4 has a single key-value head.
 std::vector<std::string> all_families(bool tensor = false) {
   std::vector<std::string> out = {"llava"};
   for (const std::string family : test::kFamilies)
-    if (family != "gemma4" && ((family != "gemma4_moe" && family != "step3p7") || !tensor)) out.push_back(family);
+    if (family != "gemma4" && (family != "gemma4_moe" || !tensor)) out.push_back(family);
   return out;
 }
 
@@ -95,8 +95,8 @@ void check_packs(comm::World& world) {
 
 /// Sequences that two ranks divide, pictures with them: plain rows, and packs.
 void check_context(comm::World& world) {
-  for (const std::string family :
-       {"llava", "mistral3", "muse_glimmer", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "minimax_m3_vl"})
+  for (const std::string family : {"llava", "mistral3", "muse_glimmer", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
+                                   "qwen3_5", "qwen3_5_moe", "minimax_m3_vl", "gemma4", "step3p7"})
     for (const auto rows : {test::RunRows::kTogether, test::RunRows::kPacked})
       check_both(world, {.mesh = "strategy: fsdp2, cp_size: 2", .family = family, .data_ranks = 1, .rows = rows});
 }
@@ -141,7 +141,9 @@ void check_experts(comm::World& world) {
 }
 
 void check_tensor_parallel(comm::World& world) {
-  for (const auto& family : all_families(true))
+  auto families = all_families(true);
+  families.emplace_back("gemma4");
+  for (const auto& family : families)
     for (const std::string sequence : {"false", "true"})
       check_both(
           world,
@@ -179,7 +181,7 @@ void check_cached(comm::World& world) {
     check_once(world, {.mesh = "strategy: ddp, " + pipeline("1F1B", ", layers_per_stage: " + split_of(family)),
                        .family = family,
                        .data_ranks = 1});
-    if (family != "gemma4_moe" && family != "step3p7")
+    if (family != "gemma4_moe")
       check_once(world,
                  {.mesh = "strategy: fsdp2, tp_size: 2, sequence_parallel: true", .family = family, .data_ranks = 1});
   }

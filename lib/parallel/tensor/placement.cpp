@@ -28,12 +28,12 @@ class Rule {
         return vocabulary(parameter_.tied_to.empty()
                               ? divides_columns(style_)
                               : divides_rows(plan_.style_of(arch::plan_name(parameter_.tied_to))));
+      case Role::kLayerInputs:  // of the residual stream's tokens
       case Role::kPositions: return whole(plan_.sequence_parallel);
       case Role::kNorm: return norm();
       case Role::kRouter: return whole(true);  // each rank routes different tokens
       case Role::kExpert: return {};
       case Role::kAdapter: return adapter();
-      case Role::kLayerInputs:
       case Role::kStreams:
       case Role::kTower: return whole(false);
       case Role::kRecurrence:
@@ -73,7 +73,7 @@ class Rule {
     if (divides_rows(style_))  // the bias is added to the sum: with sequence parallelism, to different tokens on
                                // each rank
       return bias ? whole(plan_.sequence_parallel) : cut(transposed ? 0 : 1, {});
-    return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+    return whole((style_ == TensorStyle::kSequence || of_local_tokens()) && plan_.sequence_parallel);
   }
 
   /// In a column-parallel layer B is sharded with the weight, in a row-parallel layer A is. The other matrix is whole,
@@ -89,7 +89,7 @@ class Rule {
                                                     : std::vector<std::int64_t>{});
     }
     if (divides_rows(style_)) return last ? whole(true) : cut(1, {});
-    return whole((style_ == TensorStyle::kSequence || low_rank()) && plan_.sequence_parallel);
+    return whole((style_ == TensorStyle::kSequence || of_local_tokens()) && plan_.sequence_parallel);
   }
 
   bool of_keys() const { return parameter_.part == Part::kKey || parameter_.part == Part::kValue; }
@@ -107,6 +107,7 @@ class Rule {
     // The norm of a recurrent state's output has weights for every head, or one set for all.
     if (parameter_.part == Part::kStateNorm)
       return parameter_.shape[0] == spec_.recurrence->value_width() ? cut(0, {}) : whole(true);
+    if (parameter_.part == Part::kExpertsNorm) return whole(true);  // of the tokens that the rank routes
     if (!queries && parameter_.part != Part::kKeyNorm) return whole(plan_.sequence_parallel);
     if (!heads_divided()) return whole(false);
     const bool apart = parameter_.shape.rank() == 1 && spec_.head_norm->span == arch::HeadNorm::Span::kEachHead;
@@ -114,9 +115,11 @@ class Rule {
     return !queries && spec_.kv_heads < place_.size ? shared_head() : cut(0, {});
   }
 
-  /// Low-rank projections, which all heads share and which are computed on the residual stream's local tokens.
-  bool low_rank() const {
-    return parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown ||
+  /// Low-rank projections, which all heads share, and those of a layer's own input: they are computed on the residual
+  /// stream's local tokens.
+  bool of_local_tokens() const {
+    return parameter_.part == Part::kInputGate || parameter_.part == Part::kInputUp ||
+           parameter_.part == Part::kQueryDown || parameter_.part == Part::kKeyValueDown ||
            parameter_.part == Part::kStateGateDown || parameter_.part == Part::kStateDecayDown;
   }
   /// The index of the first dimension with more than one element.
