@@ -10,6 +10,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
@@ -63,12 +64,14 @@ Result differentiate(const Attend& attend, const at::Tensor& q, const at::Tensor
 void check(comm::World& world, const ops::AttentionOptions& base, int heads_ranks, parallel::KeyTransport transport,
            const std::string& what) {
   const int n = world.size(), me = world.rank();
-  std::vector<int> heads, keys;
+  std::vector<int> all, heads, keys;
   for (int i = 0; i < n; ++i) {
+    all.push_back(i);
     if (i / heads_ranks == me / heads_ranks) heads.push_back(i);
     if (i % heads_ranks == me % heads_ranks) keys.push_back(i);
   }
-  parallel::ContextParallel context({world.group(heads, "heads"), world.group(keys, "keys"), transport});
+  parallel::ContextParallel context(
+      {world.group(all, "all"), world.group(heads, "heads"), world.group(keys, "keys"), transport});
   const auto q = values("q", {kBatch, kTokens, kHeads, kWidth}), k = values("k", {kBatch, kTokens, kGroups, kWidth}),
              v = values("v", {kBatch, kTokens, kGroups, kWidth}), g = values("g", {kBatch, kTokens, kHeads, kWidth});
   Sinks whole_sinks, part_sinks;
@@ -82,6 +85,7 @@ void check(comm::World& world, const ops::AttentionOptions& base, int heads_rank
   const auto own = [&](const at::Tensor& x) { return parallel::own_tokens(x, place); };
   const auto here = [&](const at::Tensor& x) { return own(x).to(type_under_test); };
   part_sinks.parameter.value = part_sinks.parameter.value.to(type_under_test);
+  RANK_CHECK(at::equal(context.all_tokens(own(q)), q) && at::equal(context.own_tokens(q), own(q)));
   const auto before = ops::flash_calls();
   const auto got =
       differentiate([&](const auto& a, const auto& b, const auto& c) { return context.attention(a, b, c, options); },
