@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""Every feature of a recipe on every mesh, in runs of seconds: looks for what no test of a single feature finds.
+
+  sweep.py BIN_FOLDER resume [--sample K --seed N] [--match TEXT]   runs that were stopped and go on: as if they never had
+  sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
+
+A case is a row of one table in a column of another. What a plan refuses with a reason is counted; every row and every column
+must run somewhere, so that a misspelt one fails.
+"""
+import argparse
+import collections
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "comm"))
+from jobs import ENVIRONMENT  # noqa: E402
+
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"  # relative paths below
+LIMIT = 120  # seconds; a case that takes longer hangs
+REFUSED = {2, 3}  # exit codes, if there is a reason: gradients that differ are a 3 without
+
+# 20 rows in batches of 8: the first stop is an epoch's end with a smaller batch, the second is inside an epoch.
+STOPS, STEPS = (3, 5), 8
+RECIPE = f"""\
+seed: 3
+device: cpu
+model: {{pretrained_model_name_or_path: hf/models/llama}}
+dataset: {{_target_: mock, seq_length: 16, num_samples: 20}}
+validation_dataset: {{_target_: mock, seq_length: 16, num_samples: 4}}
+optimizer: {{_target_: adamw, lr: 0.003}}
+lr_scheduler: {{lr_warmup_steps: 2, lr_decay_steps: {STEPS}}}
+step_scheduler: {{global_batch_size: 8, local_batch_size: 4, num_epochs: null, ckpt_every_steps: null, val_every_steps: 1}}
+logging: {{progress: false, tensorboard: false}}
+dist_env: {{timeout_minutes: 0.5}}
+"""
+
+# Words of the command line by name, here and below.
+RESUME_MESHES = {
+    "one rank": "",
+    "accumulation": "step_scheduler.local_batch_size=2",
+    "ddp": "--nproc-per-node 2 distributed.strategy=ddp",
+    "fsdp2": "--nproc-per-node 2 distributed.strategy=fsdp2",
+    "fsdp2, accumulation": "--nproc-per-node 2 distributed.strategy=fsdp2 step_scheduler.local_batch_size=1",
+    **{f"zero {level}": f"--nproc-per-node 2 distributed.strategy=megatron_fsdp distributed.zero_dp_strategy={level}" for level in (1, 2)},
+    "tp": "--nproc-per-node 2 distributed.tp_size=2 distributed.sequence_parallel=true",
+    "cp": "--nproc-per-node 2 distributed.cp_size=2",
+    "ep": "--nproc-per-node 2 distributed.ep_size=2",
+    "pp": "--nproc-per-node 2 distributed.pp_size=2 distributed.pipeline.pp_schedule=1f1b",
+    "pp, zero bubble": "--nproc-per-node 2 distributed.pp_size=2 distributed.pipeline.pp_schedule=ZBVZeroBubble",
+}
+
+
+def model(path):
+    return f"model.pretrained_model_name_or_path={path} "
+
+
+def rows_of(path):
+    return f"'dataset={{_target_: tokens, path: {path}/rows.jsonl}}' "
+
+
+def pictures(path, more=""):
+    return model(path) + (f"'dataset={{_target_: chat, path_or_dataset_id: vlm/llava/samples.jsonl{more}}}' validation_dataset=null "
+                          "step_scheduler.global_batch_size=4 step_scheduler.local_batch_size=2 ")
+
+
+def distilled(path):
+    return (model(f"{path}/student") + rows_of(path) + f"teacher_model.pretrained_model_name_or_path={path}/teacher "
+            "recipe=KnowledgeDistillationRecipeForNextTokenPrediction ")
+
+
+LORA = "peft.match_all_linear=true peft.dim=4"
+FSDP2 = "distributed.strategy=fsdp2"
+SFT = "hf/e2e_llama_sft"
+MIXTURE = ("'dataset={_target_: mixture, datasets: [{%s, dataset: {_target_: tokens, path: objectives/kd0/rows.jsonl}}, "
+           "{%s, dataset: {_target_: mock, seq_length: 16, num_samples: 7}}]}'")
+FEATURES = {
+    "adamw": "optimizer.weight_decay=0.1",
+    "adamw, amsgrad": "optimizer.amsgrad=true",
+    "adam": "optimizer._target_=adam optimizer.weight_decay=0.1",
+    "sgd": "optimizer._target_=sgd optimizer.lr=0.1",
+    "sgd, momentum": "optimizer._target_=sgd optimizer.lr=0.1 optimizer.momentum=0.9 optimizer.nesterov=true",
+    "muon": "optimizer._target_=muon",
+    "dion_muon": "optimizer._target_=dion_muon",
+    "groups": "'optimizer.param_group_overrides=[{pattern: norm, wd_mult: 0.0}, {pattern: mlp, lr_mult: 0.5}]'",
+    "moments in bfloat16": "optimizer.exp_avg_dtype=bfloat16 optimizer.exp_avg_sq_dtype=bfloat16",
+    "gradients in bfloat16": "optimizer.main_grads_dtype=bfloat16 model.torch_dtype=bfloat16",
+    "weights in bfloat16": "model.torch_dtype=bfloat16 optimizer.main_params_dtype=bfloat16",
+    "masters of bfloat16": "model.torch_dtype=bfloat16",
+    "float64": "model.torch_dtype=float64",
+    "float16": "model_parallel.fp16=true",
+    "bf16": "model_parallel.bf16=true",
+    "autocast": "distributed.autocast_dtype=bfloat16",
+    "mp_policy": "'distributed.mp_policy={param_dtype: bfloat16, reduce_dtype: float32}'",
+    "mp_policy, all": "'distributed.mp_policy={param_dtype: bfloat16, reduce_dtype: bfloat16, output_dtype: float32}'",
+    "float8": "fp8.enabled=true fp8.emulate=true",
+    "rates": "lr_scheduler.lr_decay_style=WSD lr_scheduler.wsd_decay_steps=3 lr_scheduler.lr_wsd_decay_style=linear",
+    "weight decays": "lr_scheduler.start_wd=0.01 lr_scheduler.end_wd=0.1 lr_scheduler.wd_incr_style=linear "
+                     f"lr_scheduler.wd_incr_steps={STEPS}",
+    "one rate": "lr_scheduler=null clip_grad_norm=null",
+    "recomputation": "distributed.activation_checkpointing=selective",
+    "offloading": FSDP2 + " 'distributed.offload_policy={_target_: torch.distributed.fsdp.CPUOffloadPolicy}'",
+    "neftune": "neftune.noise_alpha=5",
+    "frozen": "'freeze_config.freeze_modules=[{path: model.embed_tokens}, {glob: \"*.layers.0\"}]'",
+    "tied, frozen": model("hf/models/llama_tied") + "'freeze_config.freeze_modules=[{path: model.norm}]'",
+    "lora": LORA,
+    "lora, dropout": LORA + " peft.dropout=0.3",
+    "lora, dropout before": LORA + " peft.dropout=0.3 peft.dropout_position=pre peft.lora_A_init=kaiming",
+    "lora in bfloat16": LORA + " model.torch_dtype=bfloat16 peft.lora_dtype=float32",
+    "dora": LORA + " peft.use_dora=true",
+    "lora over 4 bits": LORA + " quantization.load_in_4bit=true",
+    "lora over 4 bits and whole scales": LORA + " quantization.load_in_4bit=true quantization.bnb_4bit_use_double_quant=false",
+    "lora over 8 bits": LORA + " quantization.load_in_8bit=true",
+    "lora, muon": "'peft.target_modules=[q_proj, down_proj]' optimizer._target_=muon",
+    "packs": model(SFT) + rows_of(SFT) + "validation_dataset=null packed_sequence.packed_sequence_size=128",
+    "packs, neat": rows_of("objectives/kd0") + "packed_sequence.packed_sequence_size=32 packed_sequence.packing_strategy=neat",
+    "rows by length": model(SFT) + rows_of(SFT) + "validation_dataset=null dataloader.group_by_length=true",
+    "mixture": MIXTURE % ("weight: 2", "weight: 1"),
+    "mixture of epochs": MIXTURE % ("epochs: 0.3", "epochs: 2"),
+    "rows in order": "dataloader.shuffle=false dataloader.drop_last=true",
+    "distillation": distilled("objectives/kd2") + "kd_loss_fn.temperature=2",
+    "distillation, lora": distilled("objectives/kd0") + LORA,
+    "classification": model("objectives/cls0/model") + rows_of("objectives/cls0") + "model.num_labels=5 "
+                      "recipe=TrainFinetuneRecipeForSequenceClassification",
+    "experts": model("hf/models/qwen3_moe"),
+    "experts, lora": model("hf/models/gpt_oss") + LORA,
+    "experts, muon": model("hf/models/qwen3_moe") + "optimizer._target_=muon",
+    "balanced experts": model("hf/models/deepseek_v3") + "model.moe_overrides.gate_bias_update_factor=0.05",
+    "from the seed": model("null") + "model.config=hf/models/gemma2",
+    "pictures": pictures("vlm/llava", ", cache_features: false") + "freeze_config.freeze_vision_tower=true",
+    "pictures, cached": pictures("vlm/llava", ", cache_features: true") + "freeze_config.freeze_vision_tower=true",
+    "pictures, whole": pictures("vlm/gemma3") + "freeze_config.freeze_vision_tower=false",
+    "pictures, lora": pictures("vlm/qwen3_vl") + LORA,
+    "checkpoints in the background": "checkpoint.is_async=true checkpoint.save_consolidated=every",
+    "no consolidated weights": "checkpoint.save_consolidated=false",
+}
+
+VERIFIED = """\
+seed: 3
+device: cpu
+model: {}
+dataset: {_target_: mock, seq_length: 16}
+step_scheduler: {global_batch_size: 8, local_batch_size: 2}
+"""
+SEQUENCE = " distributed.sequence_parallel=true distributed.activation_checkpointing=full"
+VERIFY_MESHES = {
+    "dp 2": "--nproc-per-node 2",
+    "tp 2": "--nproc-per-node 2 distributed.tp_size=2",
+    "tp 2, sequence parallel, recomputation": "--nproc-per-node 2 distributed.tp_size=2" + SEQUENCE,
+    "cp 2": "--nproc-per-node 2 distributed.cp_size=2",
+    "ep 2": "--nproc-per-node 2 distributed.ep_size=2",
+    "pp 2": "--nproc-per-node 2 distributed.pp_size=2 distributed.pipeline.pp_schedule=1f1b",
+    "pp 2, zero bubble": "--nproc-per-node 2 distributed.pp_size=2 distributed.pipeline.pp_schedule=ZBVZeroBubble",
+    "pp 2, interleaved zero bubble": "--nproc-per-node 2 distributed.pp_size=2 distributed.pipeline.pp_schedule=InterleavedZeroBubble "
+                                     "distributed.pipeline.layers_per_stage=1",
+    "dp 4, hybrid": "--nproc-per-node 4 distributed.dp_replicate_size=2",
+    "tp 4": "--nproc-per-node 4 distributed.tp_size=4",
+    "tp 2, cp 2": "--nproc-per-node 4 distributed.tp_size=2 distributed.cp_size=2",
+    "tp 2, ep 2": "--nproc-per-node 4 distributed.tp_size=2 distributed.ep_size=2" + SEQUENCE,
+    "tp 2, pp 2": "--nproc-per-node 4 distributed.tp_size=2 distributed.pp_size=2 distributed.pipeline.pp_schedule=GPipe" + SEQUENCE,
+    "cp 2, pp 2": "--nproc-per-node 4 distributed.cp_size=2 distributed.pp_size=2 distributed.pipeline.pp_schedule=1f1b",
+    "cp 2, ep 2": "--nproc-per-node 4 distributed.cp_size=2 distributed.ep_size=2",
+    "ep 2, pp 2": "--nproc-per-node 4 distributed.ep_size=2 distributed.pp_size=2 distributed.pipeline.pp_schedule=1f1b",
+    "ep 4": "--nproc-per-node 4 distributed.ep_size=4",
+}
+ADAPTERS = {"": "", ", lora": "peft.match_all_linear=true peft.dim=4"}
+
+
+class Failed(Exception):
+    pass
+
+
+class Refused(Exception):
+    pass
+
+
+class Sweep:
+    def __init__(self, folder):
+        self.program, self.folder = str(pathlib.Path(folder).resolve() / "automodel"), pathlib.Path(tempfile.mkdtemp())
+        self.environment = {**ENVIRONMENT, "AUTOMODEL_CALIBRATION": "", "XDG_CACHE_HOME": str(self.folder / "cache")}
+        (self.folder / "resume.yaml").write_text(RECIPE)
+        (self.folder / "verify.yaml").write_text(VERIFIED)
+
+    def run(self, command, *words):
+        words = [self.program, command, str(self.folder / f"{command}.yaml".replace("train", "resume")), *words]
+        try:
+            done = subprocess.run(words, cwd=GOLDEN, env=self.environment, capture_output=True, text=True, errors="replace", timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"does not end\n{shlex.join(words)}") from None
+        if done.returncode == 0:
+            return
+        problem = re.search(r"error\[([\w-]+)\]", done.stderr)
+        if done.returncode in REFUSED and problem and problem[1] != "verify-failed":
+            raise Refused(problem[1])
+        raise Failed(f"exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}\n{shlex.join(words)}")
+
+    def resume(self, words):
+        """A run as a whole, and one in parts."""
+        runs = {name: self.folder / name for name in ("whole", "parts")}
+        for path in runs.values():
+            shutil.rmtree(path, ignore_errors=True)
+        for name, ends in (("whole", [STEPS]), ("parts", [*STOPS, STEPS])):
+            for end in ends:
+                try:
+                    self.run("train", *words, f"checkpoint.checkpoint_dir={runs[name]}", f"step_scheduler.max_steps={end}")
+                except Refused as problem:
+                    if name == "parts" or runs[name].exists():
+                        raise Failed(f"only to step {end} of {name}: {problem}") from None
+                    raise
+        whole, parts = map(left, runs.values())
+        apart = sorted(key for key in whole.keys() | parts.keys() if whole.get(key) != parts.get(key))
+        if apart:
+            numbers = [f"; {key}: {whole.get(key)}, {parts.get(key)}" for key in apart if ".jsonl" in key]
+            raise Failed(f"{len(apart)} of {len(whole)} differ, among them {apart[0]}{numbers[0] if numbers else ''}")
+
+    def verify(self, words):
+        self.run("verify", *words)
+
+
+def left(run):
+    """What a run left behind: numbers of its steps, and the bytes of its last checkpoint."""
+    timing = {"timestamp", "mem", "tps", "tps_per_gpu", "mfu", "step_time"}
+    out = {}
+    for file in run.glob("*.jsonl"):
+        for row in map(json.loads, file.read_text().splitlines()):
+            if "step" in row and file.name != "events.jsonl":
+                out.update({f"{file.name} {row['step']} {key}": value for key, value in row.items() if key not in timing})
+    last = run / "LATEST"
+    out.update({str(path.relative_to(last)): path.read_bytes() for path in last.rglob("*.safetensors")})
+    return out
+
+
+def families(folder):
+    """Folders with the configurations of hf_families; verify draws the weights."""
+    for path in sorted((GOLDEN / "hf_families").glob("*.json")):
+        (folder / path.stem).mkdir()
+        (folder / path.stem / "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
+        yield path.stem, f"model.config={folder / path.stem}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin")
+    parser.add_argument("what", choices=["resume", "verify"])
+    parser.add_argument("--sample", type=int, help="so many random cases")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--match", default="", help="cases whose name contains this")
+    arguments = parser.parse_args()
+    sweep = Sweep(arguments.bin)
+    if arguments.what == "resume":
+        rows, columns = FEATURES, RESUME_MESHES
+    else:
+        rows = {f"{family}{adapter}": f"{words} {more}" for (family, words), (adapter, more) in
+                itertools.product(families(sweep.folder), ADAPTERS.items())}
+        columns = VERIFY_MESHES
+    cases = [case for case in itertools.product(rows, columns) if arguments.match in " on ".join(case)]
+    whole = not arguments.sample and not arguments.match
+    if arguments.sample:
+        cases = random.Random(arguments.seed).sample(cases, min(arguments.sample, len(cases)))
+    refused, failed, ran = collections.Counter(), [], set()
+    for row, column in cases:
+        try:
+            getattr(sweep, arguments.what)(shlex.split(rows[row]) + shlex.split(columns[column]))
+            ran |= {row, column}
+        except Refused as problem:
+            refused[str(problem)] += 1
+            if not whole:
+                print(f"{row} on {column}: refused, {problem}", flush=True)
+        except Failed as problem:
+            failed.append(f"{row} on {column}")
+            print(f"{failed[-1]}: {problem}", flush=True)
+    failed += [f"{name}: refused everywhere" for name in [*rows, *columns] if whole and name not in ran]
+    print(f"{len(cases)} cases, {sum(refused.values())} refused ({', '.join(f'{count} {name}' for name, count in refused.most_common())}), "
+          f"{len(failed)} failed", *failed, sep="\n    ")
+    shutil.rmtree(sweep.folder)
+    return 0 if ran and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
