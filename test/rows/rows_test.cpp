@@ -443,6 +443,10 @@ TEST_CASE("broken JSON and CSV files are reported with their line", "[rows]") {
   CHECK(problems[2].where.line == 2);
   ordered_json row;
   CHECK_THROWS_AS(rows_of("e.jsonl", "{\"a\": \n", problems)->read(0, row), RowError);
+  const auto table = rows_of("f.csv", "a,b\n1,2\n3\n4,5,6\n", problems);
+  table->read(0, row);
+  CHECK_THROWS_WITH(table->read(1, row), "the row has 1 fields, the first line 2");
+  CHECK_THROWS_WITH(table->read(2, row), "the row has 3 fields, the first line 2");
 }
 
 }  // namespace automodel::rows
