@@ -139,6 +139,8 @@ FEATURES = {
     "pictures, cached": pictures("vlm/llava", ", cache_features: true") + "freeze_config.freeze_vision_tower=true",
     "pictures, whole": pictures("vlm/gemma3") + "freeze_config.freeze_vision_tower=false",
     "pictures, lora": pictures("vlm/qwen3_vl") + LORA,
+    "early stopping": "step_scheduler.early_stopping_patience=4 optimizer._target_=sgd optimizer.lr=0",
+    "bad steps": "optimizer._target_=sgd optimizer.lr=3 'fault_tolerance={loss_spike: {action: skip, factor: 1.01, window: 3}}'",
     "checkpoints in the background": "checkpoint.is_async=true checkpoint.save_consolidated=every",
     "no consolidated weights": "checkpoint.save_consolidated=false",
 }
