@@ -184,6 +184,16 @@ TEST_CASE("folders written by save_to_disk are read", "[rows]") {
   CHECK(part->rows->size() == 3);
 }
 
+TEST_CASE("a split that is not there is refused, also beside one that is", "[rows]") {
+  for (const std::string split : {"tset", "train+tset", "tset[:2]+train"}) {
+    Diagnostics problems;
+    CHECK(!load_rows(request_of("saved_squad_dict", split), problems));
+    REQUIRE(problems.size() == 1);
+    CHECK(problems[0].message == "'saved_squad_dict' has no split 'tset'");
+    CHECK(problems[0].help == "one of train, validation");
+  }
+}
+
 TEST_CASE("Parquet files of every codec, page and type are read, and damaged files are refused", "[rows]") {
   const std::string folder = kData + "/local/parquet_matrix/";
   const auto rows = recorded("local/parquet_matrix/rows.jsonl");
