@@ -3,9 +3,11 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/format/folder_layout.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/run_state.h"
@@ -46,6 +48,20 @@ TEST_CASE("Only folders with exact checkpoint names are listed, ordered by step"
   CHECK(names(root.path()) == "epoch_0_step_9 epoch_0_step_10 epoch_0_step_11? ");
   CHECK(newest_checkpoint(root.path()).filename() == "epoch_0_step_10");
   CHECK(newest_checkpoint(root.path() / "none").empty());
+}
+
+TEST_CASE("A folder that cannot be listed is an error, not an empty folder") {
+  const TemporaryFolder root;
+  add(root, "epoch_0_step_9");
+  CHECK(entries_of(root.path()).size() == 1);
+  CHECK(entries_of(root.path() / "none").empty());
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const rlimit none{0, files.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  CHECK_THROWS_AS(entries_of(root.path()), Error);
+  CHECK_THROWS_AS(newest_checkpoint(root.path()), Error);
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 TEST_CASE("LATEST decides which checkpoint is newest if it points at a complete one") {
