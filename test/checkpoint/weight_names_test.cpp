@@ -45,6 +45,12 @@ Model model_named(const std::string& name) {
   return {};
 }
 
+Tensors without_prefix(const Tensors& tensors, const std::string& prefix) {
+  Tensors out;
+  for (const auto& [name, shape] : tensors) out[name.starts_with(prefix) ? name.substr(prefix.size()) : name] = shape;
+  return out;
+}
+
 struct Found {
   std::unique_ptr<TemporaryFolder> files;
   std::optional<TensorFolder> folder;
@@ -264,23 +270,27 @@ TEST_CASE("A tied output head may be absent, present, or stored in place of the 
 }
 
 TEST_CASE("A stored output head that differs from the embedding it is tied to is detected") {
-  const auto model = model_named("llama_tied");
-  auto both = model.tensors;
-  both["lm_head.weight"] = both.at("model.embed_tokens.weight");
-  auto found = find(model, both);
-  CHECK_FALSE(head_differs(*found.folder, model.layout));
-  const auto head = found.folder->find("lm_head.weight");
-  std::fstream file(head.file->path(), std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(static_cast<std::streamoff>(head.file->header().data_begin + head.info->end - 1));
-  file.put('\x3f');
-  file.close();
-  CHECK(head_differs(*found.folder, model.layout));
+  const auto check = [](const Model& model, Tensors tensors, const std::string& embedding) {
+    tensors["lm_head.weight"] = tensors.at(embedding);
+    auto found = find(model, tensors);
+    CHECK(found.ids().empty());
+    CHECK_FALSE(head_differs(*found.folder, model.layout));
+    const auto head = found.folder->find("lm_head.weight");
+    std::fstream file(head.file->path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(head.file->header().data_begin + head.info->end - 1));
+    file.put('\x3f');
+    file.close();
+    CHECK(head_differs(*found.folder, model.layout));
+  };
+  const auto llama = model_named("llama_tied"), gpt2 = model_named("gpt2");
+  check(llama, llama.tensors, "model.embed_tokens.weight");
+  check(gpt2, gpt2.tensors, "transformer.wte.weight");
+  check(gpt2, without_prefix(gpt2.tensors, "transformer."), "wte.weight");
 }
 
 TEST_CASE("GPT-2 tensor names without a prefix are accepted, and its buffers are ignored") {
   const auto model = model_named("gpt2");
-  Tensors bare;
-  for (const auto& [name, shape] : model.tensors) bare[name.substr(std::string("transformer.").size())] = shape;
+  auto bare = without_prefix(model.tensors, "transformer.");
   bare["h.0.attn.bias"] = {1, 1, 8, 8};
   const auto found = find(model, bare);
   INFO(to_text(found.problems));

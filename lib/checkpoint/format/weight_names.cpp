@@ -130,7 +130,6 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, spec.nested_in == "qwen3_vl_moe", out);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, out);
   if (spec.model_type == kMiniMax) out.push_back(minimax_in_transformers(parameter, shape, spec.moe->experts));
-  if (parameter.fqn == layout.head_tied_to) out.push_back({layout.head + ".weight", shape});
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
@@ -146,6 +145,12 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
   for (std::size_t i = 0, n = out.size(); i < n; ++i)
     if (out[i].name.starts_with(base))
       out.push_back({out[i].name.substr(base.size()), out[i].shape, out[i].first, out[i].stride});
+  if (parameter.fqn == layout.head_tied_to) {  // last: a folder may have both
+    const auto head = layout.head + ".weight";
+    out.push_back({head, shape});
+    if (spec.vision)
+      for (auto& name : nested_names(head)) out.push_back({std::move(name), shape});
+  }
   return out;
 }
 
