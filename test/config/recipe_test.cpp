@@ -202,6 +202,21 @@ TEST_CASE("mistyped keys are found at every depth, in lists and in strategy-spec
         "it belongs to strategy: fsdp2");
 }
 
+TEST_CASE("layers of every stage are read in their order", "[config]") {
+  const auto loaded = read(kModel + "distributed: {pp_size: 2, pipeline: {layers_per_stage: [3, 5]}}\n");
+  REQUIRE(loaded.problems.empty());
+  CHECK(loaded.recipe.distributed->pipeline()->layers_per_stage().counts == std::vector<int>{3, 5});
+}
+
+TEST_CASE("nesterov needs momentum without dampening", "[config]") {
+  const auto sgd = [](const std::string& keys) {
+    return shown(read(kModel + "optimizer: {_target_: sgd, nesterov: true" + keys + "}\n"));
+  };
+  CHECK(sgd(", momentum: 0.9").empty());
+  CHECK(sgd("").size() == 1);
+  CHECK(sgd(", momentum: 0.9, dampening: 0.1").size() == 1);
+}
+
 TEST_CASE("duplicate keys, several documents and broken YAML are refused with line and column", "[config]") {
   CHECK(shown(read(kModel + "seed: 1\nseed: 2\n")) == std::vector<std::string>{"3:1 duplicate-key seed"});
   CHECK(shown(read("a: [1, 2\nb: 3\n"))[0].find("yaml-syntax") != std::string::npos);
