@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "plan/context_choice.h"
 
 namespace automodel::plan {
 namespace {
@@ -28,6 +29,7 @@ Sizes sizes_of(const arch::ModelSpec& spec, const mesh::MeshSizes& mesh) {
   const int both = mesh.tp * mesh.cp;
   const int unit = spec.kv_heads % both == 0 ? both : spec.kv_heads % mesh.tp == 0 ? mesh.tp : spec.kv_heads;
   out.kv_heads = unit == 1 && spec.kv_heads % 2 == 0 ? 2 : unit;
+  if (spec.full_heads && spec.full_heads->kv_heads != spec.kv_heads) out.kv_heads = 2 * unit;  // the others have half
   int grouped = std::min(spec.heads / std::max(1, spec.kv_heads), 2);
   if (spec.heads % both == 0)
     while (out.kv_heads * grouped % both != 0) ++grouped;
@@ -91,7 +93,8 @@ void shrink_full_heads(Value& config, const arch::ModelSpec& spec, const Sizes& 
     if (config.find(key) != nullptr) config.set(key, nullptr);
   if (spec.model_type == "gemma4_text") {
     config.set("global_head_dim", 2 * kHeadDim);
-    config.set("num_global_key_value_heads", spec.full_heads->kv_heads == spec.kv_heads ? sizes.kv_heads : 1);
+    config.set("num_global_key_value_heads",
+               spec.full_heads->kv_heads == spec.kv_heads ? sizes.kv_heads : sizes.kv_heads / 2);
   } else if (spec.model_type == "mimo_v2_flash") {
     config.set("num_key_value_heads", sizes.kv_heads / 2);  // of full-attention layers
   } else if (spec.model_type == "step3p5") {
@@ -189,6 +192,9 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("partial_rotary_factor", nullptr);
     if (config.find("rope_parameters") != nullptr) config.set("rope_parameters", nullptr);
   }
+  // Context-parallel ranks that do not divide the heads divide only what is seen whole.
+  const bool whole =
+      mesh.cp > 1 && !undivided_heads(spec.heads, spec.latent ? spec.heads : spec.kv_heads, mesh).empty();
   if (spec.index && spec.index->block > 0) {
     config.set("sparse_attention_config", nullptr);
     Value::List layers;
@@ -197,13 +203,13 @@ Value shrink_config(Value config, const arch::ModelSpec& spec, const mesh::MeshS
     config.set("index_n_heads", sizes.kv_heads);
     config.set("index_head_dim", kHeadDim);
     config.set("index_block_size", 2);
-    config.set("index_topk_blocks", 2);
+    config.set("index_topk_blocks", whole ? sizes.length : 2);
   }
   // Make the selection shorter than a sequence, if every layer has its own indexer and stages are therefore
   // independent.
   if (spec.index && spec.index->block == 0 &&
       std::find(spec.index->layers.begin(), spec.index->layers.end(), false) == spec.index->layers.end())
-    config.set("index_topk", kHeadDim);
+    config.set("index_topk", whole ? sizes.length : kHeadDim);
   // For families whose default head width is not hidden_size / heads.
   const bool latent = config.find("kv_lora_rank") != nullptr;
   if (config.find("head_dim") == nullptr && !latent &&

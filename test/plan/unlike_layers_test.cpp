@@ -183,7 +183,7 @@ TEST_CASE("a model of every kind has a small copy on the meshes that take it", "
   for (const auto& each : published) {
     const auto config = each.dump(), name = each["model_type"].get<std::string>();
     if (!kinds.insert(name).second) continue;
-    for (const std::string mesh : {"tp_size: 2", "ep_size: 2"}) {
+    for (const std::string mesh : {"tp_size: 2", "cp_size: 2", "ep_size: 2"}) {
       CAPTURE(name, mesh);
       const auto loaded =
           config::read_recipe(fmt::format("device: cpu\nmodel: {{config: {}}}\ndistributed: {{strategy: fsdp2, {}}}\n"
@@ -198,7 +198,7 @@ TEST_CASE("a model of every kind has a small copy on the meshes that take it", "
       ++copies;
     }
   }
-  CHECK(copies > 70);
+  CHECK(copies > 130);
 }
 
 TEST_CASE("small copies of models whose index chooses blocks still choose among more tokens", "[plan]") {
@@ -220,13 +220,14 @@ TEST_CASE("small copies of models whose index chooses blocks still choose among 
   CHECK(std::pair(spec.index->block, spec.index->top_k) == std::pair(2, 4));
   CHECK(length > spec.index->top_k);
   CHECK(spec.moe->shared_ffn < 24);
-  // Context-parallel ranks divide only what is seen whole.
+  // Context-parallel ranks divide heads, or what is seen whole.
   config["sparse_attention_config"]["sparse_topk_blocks"] = 1024;
-  auto tokens = golden::load("hf_families/deepseek_v32.json")["config"];
-  tokens["index_topk"] = 1024;
-  for (const auto& each : {config, tokens}) {
+  auto tokens = golden::load("hf_families/deepseek_v32.json")["config"], odd = tokens;
+  odd["num_attention_heads"] = odd["num_key_value_heads"] = 3;
+  for (auto* each : {&tokens, &odd}) (*each)["index_topk"] = 1024;
+  for (const auto& [each, chooses] : {std::pair(config, true), {tokens, true}, {odd, false}}) {
     const auto [divided, seen] = copied(each, "strategy: fsdp2, cp_size: 2");
-    CHECK(divided.index->top_k >= seen);
+    CHECK((divided.index->top_k < seen) == chooses);
   }
 }
 

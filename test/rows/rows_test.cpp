@@ -317,6 +317,9 @@ TEST_CASE("rows of text have limits, and wide ones take no square of their colum
   };
   CHECK(row_of("a.jsonl", keys(10'000)) == "2");
   CHECK(row_of("a.jsonl", keys(10'001)) == "an object has more than 10000 keys");
+  std::string list = "{\"a\": [{\"k\": 1}";  // keys of different objects do not add up
+  for (int i = 0; i < 10'000; ++i) list += ",{\"k\": 1}";
+  CHECK(row_of("a.jsonl", list + "]}\n") == "1");
   CHECK(row_of("a.jsonl", keys(1'000'000)) == "an object has more than 10000 keys");
   CHECK(row_of("a.jsonl", "{\"a\": \"" + std::string(17 << 20, 'x') + "\"}\n") ==
         "the row has 17825801 bytes; at most 16777216 are read");
