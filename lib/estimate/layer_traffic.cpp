@@ -98,7 +98,7 @@ class Layer {
   Passes context() const {
     if (sizes_.cp <= 1) return {};
     Passes out;
-    if (spec_.attends(layer_)) out = out + (chooses() ? chosen_context() : attention_context());
+    if (spec_.attends(layer_)) out = out + (sees_choice() ? chosen_context() : attention_context());
     // A recurrent layer's inputs and outputs, exchanged for whole sequences of heads.
     const auto state = state_exchange(spec_, layer_, sizes_.tp, sizes_.cp);
     const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
@@ -111,8 +111,11 @@ class Layer {
   }
 
  private:
-  /// Whether attention sees only what an index chooses.
-  bool chooses() const { return spec_.index && plan_.batch.planned_length() > spec_.index->top_k; }
+  /// Whether attention sees only what an index chooses, here or in an earlier layer.
+  bool sees_choice() const {
+    const auto& index = spec_.index;
+    return index && plan_.batch.planned_length() > index->top_k && (index->chooses(layer_) || index->reuses(layer_));
+  }
   /// Queries, keys and values are exchanged for whole sequences of heads; keys of the index and choices are gathered.
   Passes chosen_context() const {
     const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);

@@ -92,9 +92,9 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
                                            arch::TensorStyle::kRowwiseSplit;
-  int groups = divided ? std::max(1, spec.kv_heads / sizes.tp) : spec.kv_heads;
-  // Layers that have heads of their own, which no tensor parallelism divides.
-  if (spec.full_heads && groups % plan.heads == 0) groups = spec.full_heads->kv_heads;
+  const auto here = [&](int heads) { return divided ? std::max(1, heads / sizes.tp) : heads; };
+  int groups = here(spec.kv_heads);
+  if (spec.full_heads && groups % plan.heads == 0) groups = here(spec.full_heads->kv_heads);
   if (groups % plan.heads != 0)
     report.refuse("indivisible", plan.keys == 1 ? kTypeKey : kSizesKey)
         .says("{} key-value heads per rank are not divisible by the {} ranks that exchange heads", groups, plan.heads)

@@ -253,6 +253,28 @@ TEST_CASE("context-parallel ranks exchange the inputs and outputs of recurrent s
   CHECK(sent(2, "model_type: lfm2, layer_types: [conv]") == Approx(2 * 1.0 / 2 * 64 * (64 + 64) * 2));
 }
 
+TEST_CASE("only layers whose attention sees what an index chooses exchange whole sequences of heads", "[plan]") {
+  const auto sent = [](const std::string& kinds) {
+    return row(planned(
+                   recipe("model_type: minimax_m3_vl_text, hidden_size: 64, dense_intermediate_size: 96,\n"
+                          "    num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16,\n"
+                          "    num_local_experts: 4, num_experts_per_tok: 2, intermediate_size: 32,\n"
+                          "    shared_intermediate_size: 32, vocab_size: 1000, max_position_embeddings: 128,\n"
+                          "    index_n_heads: 2, index_head_dim: 16, index_block_size: 4, index_topk_blocks: 2,\n"
+                          "    layer_types: [" +
+                              kinds + "]",
+                          "strategy: fsdp2, dp_size: 1, cp_size: 2", 1, 1)),
+               "cp")
+        .bytes;
+  };
+  // Of 64 tokens on this rank and 64 on the other, in bfloat16: a ring of keys and values of 2 x 16, whose gradients
+  // are in float32; or queries, keys, values and results, keys of the index, and choices of each of its two heads.
+  const double keys = 64 * 2 * 32 * 2, ring = keys + keys + 2 * 2 * keys;
+  const double heads = 2 * 1.0 / 2 * 64 * (64 + 32 + 32 + 64) * 2, gathered = 1.0 / 2 * (128 * 16 * 2 + 128 * 128 * 2);
+  CHECK(sent("full_attention, full_attention") == Approx(2 * ring));
+  CHECK(sent("minimax_m3_sparse, full_attention") == Approx(ring + heads + gathered));
+}
+
 TEST_CASE("a token's row is sent to every tensor-parallel shard of an expert", "[plan]") {
   for (const auto& [ep, tensor] : {std::pair{2, 2}, std::pair{1, 4}}) {
     const auto plan = planned(recipe(kExperts, fmt::format("strategy: fsdp2, dp_size: 4, ep_size: {}", ep), 4, 1,

@@ -95,6 +95,8 @@ TEST_CASE("meshes that divide unlike layers are refused where they are set", "[p
         "divide those of all of them\n");
   CHECK_THAT(refusal(kExperts, "cp_size: 4}\nmodel_parallel: {cp_comm_type: a2a", 4),
              Catch::Contains("2 key-value heads per rank are not divisible by the 4 ranks that exchange heads"));
+  CHECK_THAT(refusal(kExperts, "tp_size: 2, cp_size: 2}\nmodel_parallel: {cp_comm_type: a2a", 4),
+             Catch::Contains("1 key-value heads per rank are not divisible by the 2 ranks that exchange heads"));
   const auto both = refusal(small(), pipeline, 2);
   CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: every layer has an input"));
   CHECK_THAT(both, Catch::Contains("unsupported-option distributed.pp_size: gemma4_text: its last layers use keys"));
