@@ -45,7 +45,8 @@ class ChannelDelta : public Block {
     parts.push_back(decay_product_(tensor_, y, microbatch));
     if (share.divided()) gather(parts, share);
     const auto batch = parts[0].size(0), tokens = parts[0].size(1), own = share.of(heads_);
-    const auto seen = ops::split(ops::short_conv(parts[0], conv_of(share), microbatch.segments),
+    const auto conv = share.part(conv_, {{keys, heads_}, {keys, heads_}, {values, heads_}});
+    const auto seen = ops::split(ops::short_conv(parts[0], conv, microbatch.segments),
                                  {own * state_.key_dim, own * state_.key_dim, own * state_.value_dim});
     const auto heads = [&](const at::Tensor& x) { return x.reshape({batch, tokens, own, -1}); };
     const auto mixed =
@@ -68,11 +69,6 @@ class ChannelDelta : public Block {
         share.gather(
             {{mixed[0], heads_}, {mixed[1], heads_}, {mixed[2], heads_}, {parts[1], heads_}, {parts[2], heads_}}),
         {own * (2 * state_.key_dim + state_.value_dim), own, own * state_.key_dim});
-  }
-  ops::ShortConv conv_of(const HeadShare& share) const {
-    auto out = conv_;
-    for (auto& weight : out.weights) weight = share.rows(*weight.parameter, heads_);
-    return out;
   }
 
   /// A projection, or a low-rank pair of projections whose low-rank vector all heads share.

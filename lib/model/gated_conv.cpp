@@ -29,11 +29,8 @@ class GatedConv : public Block {
     const auto parts = ops::split(wide, {channels, channels, channels});
     const HeadShare share(context_, microbatch);
     const auto in = parts[0] * parts[2];
-    auto conv = conv_;
-    for (auto* list : {&conv.weights, &conv.biases})
-      for (auto& each : *list) each = share.rows(*each.parameter, channels);
-    const auto mixed =
-        ops::short_conv(share.divided() ? share.gather({{in, channels}}) : in, conv, microbatch.segments);
+    const auto mixed = ops::short_conv(share.divided() ? share.gather({{in, channels}}) : in,
+                                       share.part(conv_, {{channels, channels}}), microbatch.segments);
     const auto back = share.scatter(mixed.unsqueeze(3)).squeeze(3);
     return tensor_.row(parts[1] * back, drawn(output_, microbatch));
   }

@@ -41,7 +41,10 @@ class GatedDelta : public Block {
     if (share.divided()) in = gathered(in, share);
     const auto batch = in.mixed.size(0), tokens = in.mixed.size(1), groups = share.of(groups_), own = share.of(heads_);
     const auto keys = groups * state_.key_dim, values = own * state_.value_dim;
-    const auto parts = ops::split(ops::short_conv(in.mixed, conv_of(share), microbatch.segments), {keys, keys, values});
+    const auto all_keys = groups_ * state_.key_dim;
+    const auto conv =
+        share.part(conv_, {{all_keys, groups_}, {all_keys, groups_}, {heads_ * state_.value_dim, heads_}});
+    const auto parts = ops::split(ops::short_conv(in.mixed, conv, microbatch.segments), {keys, keys, values});
     const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
     const auto mixed =
         share.scatter(ops::delta_rule({.queries = heads(parts[0], groups),
@@ -69,15 +72,6 @@ class GatedDelta : public Block {
             {{parts[0], groups_}, {parts[1], groups_}, {parts[2], heads_}, {in.rates, heads_}, {in.decays, heads_}}),
         {2 * share.of(groups_) * state_.key_dim + own * state_.value_dim, own, own});
     return {all[0], in.gates, all[1], all[2]};
-  }
-  ops::ShortConv conv_of(const HeadShare& share) const {
-    auto out = conv_;
-    if (!share.divided()) return out;
-    auto& weight = *conv_.weights[0].parameter;
-    const auto keys = groups_ * state_.key_dim;
-    out.weights = {share.rows(weight, 0, keys, groups_), share.rows(weight, keys, keys, groups_),
-                   share.rows(weight, 2 * keys, heads_ * state_.value_dim, heads_)};
-    return out;
   }
 
   Inputs apart(const at::Tensor& wide) const {

@@ -12,7 +12,7 @@ namespace automodel::model {
 HeadShare::HeadShare(ContextSeam& context, const Microbatch& microbatch) : context_(context) {
   if (microbatch.whole()) return;
   shares_ = context.size();
-  share_ = context.share();
+  share_ = context.rank();
 }
 
 std::pair<std::int64_t, std::int64_t> HeadShare::range(std::int64_t count) const {
@@ -54,6 +54,24 @@ ops::ParameterRows HeadShare::rows(ops::Parameter& parameter, std::int64_t count
   auto out = rows(parameter, 0, *dim, count);
   out.dim = dim - parameter.shape.begin();
   return out;
+}
+
+ops::ShortConv HeadShare::part(ops::ShortConv conv,
+                               const std::vector<std::pair<std::int64_t, std::int64_t>>& sections) const {
+  if (!divided()) return conv;
+  for (auto* list : {&conv.weights, &conv.biases}) {
+    if (list->empty()) continue;
+    std::vector<ops::ParameterRows> own;
+    const bool joined = list->size() < sections.size();
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < sections.size(); ++i) {
+      const auto [channels, count] = sections[i];
+      own.push_back(rows(*(*list)[joined ? 0 : i].parameter, first, channels, count));
+      if (joined) first += channels;
+    }
+    *list = std::move(own);
+  }
+  return conv;
 }
 
 at::Tensor HeadShare::heads(const at::Tensor& x) const {

@@ -11,8 +11,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/blocks.h"
-#include "ops/decay.h"
 #include "ops/parameter.h"
+#include "ops/short_conv.h"
 
 namespace automodel::model {
 
@@ -40,9 +40,16 @@ class HeadShare {
   ops::ParameterRows rows(ops::Parameter& parameter, std::int64_t first, std::int64_t rows, std::int64_t count) const;
   /// Of all rows; those of a parameter [1, 1, rows, 1], too.
   ops::ParameterRows rows(ops::Parameter& parameter, std::int64_t count) const;
-  ops::DecayGate part(const ops::DecayGate& whole, std::int64_t heads) const {
-    return {rows(*whole.rate.parameter, heads), rows(*whole.bias.parameter, heads), whole.lower_bound};
+  /// A DecayGate or StepGate of `heads` heads for those of the share.
+  template <class Gate>
+  Gate part(Gate gate, std::int64_t heads) const {
+    gate.rate = rows(*gate.rate.parameter, heads);
+    gate.bias = rows(*gate.bias.parameter, heads);
+    return gate;
   }
+  /// A convolution's channels of the share. Its consecutive channels are sections [channels, heads or groups] of one
+  /// weight, or of a weight each.
+  ops::ShortConv part(ops::ShortConv conv, const std::vector<std::pair<std::int64_t, std::int64_t>>& sections) const;
   /// The same, of heads that are each an element of x [heads].
   at::Tensor heads(const at::Tensor& x) const;
 

@@ -112,14 +112,13 @@ class LatentAttention : public Block {
       return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
     }
     const HeadShare share(*context_.seams.context, microbatch);
-    if (options.chosen.defined() && share.divided()) {
+    const auto of_whole_sequences = [&] {
       const auto all = share.gather(q, k, values);
-      const auto out = share.scatter(ops::attention(all[0], all[1], all[2], options));
-      return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
-    }
-    const bool alone = context_.seams.context->size() == 1 || microbatch.whole();
-    const auto out =
-        alone ? ops::attention(q, k, values, options) : context_.seams.context->attention(q, k, values, options);
+      return share.scatter(ops::attention(all[0], all[1], all[2], options));
+    };
+    const auto out = options.chosen.defined() || !share.divided()
+                         ? of_whole_sequences()
+                         : context_.seams.context->attention(q, k, values, options);
     return added > 0 ? out.narrow(3, 0, v.size(3)) : out;
   }
 

@@ -51,13 +51,13 @@ class Mamba : public Block {
     if (share.divided()) gather(parts, share);
     const auto batch = parts[1].size(0), tokens = parts[1].size(1), own = share.of(heads_), groups = share.of(groups_);
     const auto inner = own * state_.value_dim, keys = groups * state_.key_dim;
-    const auto seen = ops::split(ops::short_conv(parts[1], conv_of(share), microbatch.segments), {inner, keys, keys});
+    const auto all_keys = groups_ * state_.key_dim;
+    const auto conv =
+        share.part(conv_, {{heads_ * state_.value_dim, heads_}, {all_keys, groups_}, {all_keys, groups_}});
+    const auto seen = ops::split(ops::short_conv(parts[1], conv, microbatch.segments), {inner, keys, keys});
     const auto heads = [&](const at::Tensor& x, std::int64_t count) { return x.reshape({batch, tokens, count, -1}); };
     const auto values = heads(seen[0], own);
-    auto step_gate = steps_;
-    step_gate.rate = share.rows(*steps_.rate.parameter, heads_);
-    step_gate.bias = share.rows(*steps_.bias.parameter, heads_);
-    const auto [steps, decays] = ops::step_gate(parts[2], step_gate);
+    const auto [steps, decays] = ops::step_gate(parts[2], share.part(steps_, heads_));
     auto mixed = ops::decayed_scan({.queries = heads(seen[2], groups),
                                     .keys = heads(seen[1], groups),
                                     .values = values,
@@ -82,18 +82,6 @@ class Mamba : public Block {
                    {own * state_.value_dim + 2 * share.of(groups_) * state_.key_dim, own});
     parts[1] = all[0];
     parts[2] = all[1];
-  }
-  ops::ShortConv conv_of(const HeadShare& share) const {
-    auto out = conv_;
-    if (!share.divided()) return out;
-    const auto inner = heads_ * state_.value_dim, keys = groups_ * state_.key_dim;
-    for (auto* list : {&out.weights, &out.biases}) {
-      if (list->empty()) continue;
-      auto& all = *list->front().parameter;
-      *list = {share.rows(all, 0, inner, heads_), share.rows(all, inner, keys, groups_),
-               share.rows(all, inner + keys, keys, groups_)};
-    }
-    return out;
   }
 
   /// Gates, inputs of the convolution, time steps.

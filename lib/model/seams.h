@@ -85,17 +85,17 @@ class ContextSeam {
  public:
   virtual ~ContextSeam() = default;
   virtual int size() const { return 1; }
+  virtual int rank() const { return 0; }
   /// q, k, v of the tokens here; options.segments is for the whole sequence.
   virtual at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const ops::AttentionOptions& options) {
     return ops::attention(q, k, v, options);
   }
   /// For layers that pass a state from token to token: x [batch, tokens here, heads, width] to [batch, tokens of the
-  /// sequence, heads / size, width], the tokens in order and the heads number share() of `size` equal shares.
+  /// sequence, heads / size, width], the tokens in order and the heads number rank() of `size` equal parts.
   virtual at::Tensor heads_for_tokens(const at::Tensor& x) { return x; }
   /// The inverse.
   virtual at::Tensor tokens_for_heads(const at::Tensor& x) { return x; }
-  virtual int share() const { return 0; }
   /// x [batch, tokens here, ...] of all ranks, the tokens in order: [batch, tokens of the sequence, ...]. Without a
   /// graph.
   virtual at::Tensor all_tokens(const at::Tensor& x) { return x; }

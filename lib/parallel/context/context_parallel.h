@@ -24,7 +24,7 @@ class ContextParallel : public model::ContextSeam {
  public:
   explicit ContextParallel(ContextGroups groups) : groups_(std::move(groups)) {}
   int size() const override { return groups_.all->size(); }
-  int share() const override { return groups_.all->rank(); }
+  int rank() const override { return groups_.all->rank(); }
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const ops::AttentionOptions& options) override;
   at::Tensor heads_for_tokens(const at::Tensor& x) override;
