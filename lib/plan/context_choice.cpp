@@ -51,8 +51,18 @@ std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& 
   return "";
 }
 
+bool exchanges_attention(const arch::ModelSpec& spec, std::int64_t shortest) {
+  const auto& index = spec.index;
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const bool chosen = index && shortest > index->top_k && (index->chooses(layer) || index->reuses(layer));
+    if (spec.attends(layer) && !chosen) return true;
+  }
+  return false;
+}
+
 ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelChoice* model,
-                                const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, Located& report) {
+                                const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, std::int64_t shortest,
+                                Located& report) {
   const auto& m = loaded.recipe.model_parallel();
   const auto& levels = m.hierarchical_context_parallel_sizes();
   ContextPlan plan{.keys = sizes.cp};
@@ -88,7 +98,7 @@ ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelC
         .hint(
             "choose a cp_size that divides them; tensor parallelism with sequence_parallel shards a sequence's "
             "activations, too");
-  if (model == nullptr || plan.heads == 1) return plan;
+  if (model == nullptr || plan.heads == 1 || !exchanges_attention(model->spec, shortest)) return plan;
   const auto& spec = model->spec;
   const bool divided = sizes.tp > 1 && tensor.style_of(model->layout.layer_fqn(0) + ".self_attn.o_proj") !=
                                            arch::TensorStyle::kRowwiseSplit;

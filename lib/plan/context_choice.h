@@ -1,6 +1,7 @@
 // The context-parallel communication pattern.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "arch/tensor_plan.h"
@@ -26,9 +27,15 @@ std::string undivided_heads(int heads, int groups, const mesh::MeshSizes& sizes)
 /// sequences by the ranks that have its heads (or channels of a convolution); empty if they can.
 std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes);
 
-/// Derived from model_parallel.cp_comm_type and hierarchical_context_parallel_sizes. Problems: missing-key and
-/// bad-value (level sizes), indivisible (heads by the ranks that share them), recurrent-context.
+/// Whether attention of some layer is exchanged as ContextPlan says. Recurrent layers have other exchanges, and
+/// attention over tokens that an index chooses does; it sees sequences of at most top_k tokens whole. `shortest`:
+/// tokens of the shortest sequence, 0: unknown.
+bool exchanges_attention(const arch::ModelSpec& spec, std::int64_t shortest);
+
+/// `shortest`: as above. Derived from model_parallel.cp_comm_type and hierarchical_context_parallel_sizes. Problems:
+/// missing-key and bad-value (level sizes), indivisible (heads by the ranks that share them), recurrent-context.
 ContextPlan choose_context_plan(const config::LoadedRecipe& loaded, const ModelChoice* model,
-                                const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, Located& report);
+                                const arch::TensorPlan& tensor, const mesh::MeshSizes& sizes, std::int64_t shortest,
+                                Located& report);
 
 }  // namespace automodel::plan

@@ -96,6 +96,10 @@ const When kRecomputesNothing = [](const Situation& s) {
   return s.recipe.distributed->checkpointing() == Recompute::kNone;
 };
 
+const When kAttentionNotExchanged = [](const Situation& s) {
+  return s.sizes().cp > 1 && s.plan.model && !exchanges_attention(s.plan.model->spec, s.plan.batch.shortest());
+};
+
 constexpr std::string_view kSave = "remove it, or set checkpoint.enabled: true";
 constexpr std::string_view kValidate = "remove it, or add validation_dataset";
 constexpr std::string_view kPack = "remove it, or set packed_sequence.packed_sequence_size";
@@ -117,6 +121,19 @@ const Idle kIdle[] = {
      "remove it, or set distributed.pp_size to 2 or more"},
     {"model_parallel.microbatch_group_size_per_vp_stage", [](const Situation& s) { return s.sizes().pp == 1; },
      "microbatch_group_size_per_vp_stage has no effect with pp_size 1", "set distributed.pp_size to 2 or more"},
+    {"model_parallel.cp_comm_type", kAttentionNotExchanged,
+     "cp_comm_type has no effect: every layer is recurrent or attends to tokens that an index chooses, and ranks "
+     "exchange "
+     "heads for these",
+     "remove it"},
+    {"model_parallel.hierarchical_context_parallel_sizes",
+     [](const Situation& s) {
+       return kAttentionNotExchanged(s) &&
+              s.recipe.model_parallel->cp_comm_type() == config::ContextCommunication::kA2aP2p;
+     },
+     "hierarchical_context_parallel_sizes has no effect: every layer is recurrent or attends to tokens that an index "
+     "chooses",
+     "remove it"},
     {"model_parallel.wgrad_deferral_limit",
      [](const Situation& s) { return !s.recipe.model_parallel->defer_embedding_wgrad_compute(); },
      "wgrad_deferral_limit has no effect without defer_embedding_wgrad_compute",

@@ -450,7 +450,8 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
       plan.adapters = choose_adapters(loaded, *model, few_bits ? std::optional(few_bits->base) : std::nullopt,
                                       request.training, report);
     if (model) plan.frozen = choose_frozen(loaded, *model, report);
-    plan.context = choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, report);
+    plan.context =
+        choose_context_plan(loaded, model ? &*model : nullptr, plan.tensor, *sizes, plan.batch.shortest(), report);
     plan.model = std::move(model);
     choose_features(loaded, request.features, plan, report);
     plan.sharding = plan_sharding(recipe.distributed(), *sizes, plan.expert_tensor,

@@ -2,6 +2,7 @@
 // printed by `automodel plan` and executed by every rank of `automodel train`.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ struct BatchPlan {
   std::int64_t validation_length = 0;
   std::int64_t planned_length() const { return length > 0 ? length : assumed_length; }
   std::int64_t tokens() const { return global * planned_length(); }
+  /// Tokens of the shortest sequence, in training or validation; 0: unknown.
+  std::int64_t shortest() const { return validation_length > 0 ? std::min(length, validation_length) : length; }
 };
 
 /// Dtypes of parameters, gradients, moments and messages.

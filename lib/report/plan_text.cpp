@@ -76,11 +76,18 @@ std::string sharing_text(const plan::TrainingPlan& plan) {
   }
   if (s.cp > 1) {
     const auto& c = plan.context;
-    std::string how = c.keys == 1 ? "" : fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys);
-    if (c.heads > 1) how = fmt::format("heads exchanged over {}{}{}", c.heads, how.empty() ? "" : ", ", how);
-    const bool states = plan.model && plan.model->spec.recurrence;
-    out += fmt::format("context   sequences over {} ranks: {}{}\n", s.cp, how,
-                       states ? "; heads of recurrent layers exchanged" : "");
+    std::string how;
+    const auto add = [&](std::string_view between, const std::string& part) {
+      how += fmt::format("{}{}", how.empty() ? "" : between, part);
+    };
+    if (!plan.model || plan::exchanges_attention(plan.model->spec, plan.batch.shortest())) {
+      if (c.heads > 1) add("", fmt::format("heads exchanged over {}", c.heads));
+      if (c.keys > 1) add(", ", fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys));
+    }
+    if (plan.model && plan.model->spec.recurrence) add("; ", "heads of recurrent layers exchanged");
+    if (plan.model && plan.model->spec.index && plan.batch.planned_length() > plan.model->spec.index->top_k)
+      add("; ", "heads exchanged where an index chooses tokens");
+    out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);
   }
   return out;
 }

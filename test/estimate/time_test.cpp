@@ -253,6 +253,37 @@ TEST_CASE("context-parallel ranks exchange the inputs and outputs of recurrent s
   CHECK(sent(2, "model_type: lfm2, layer_types: [conv]") == Approx(2 * 1.0 / 2 * 64 * (64 + 64) * 2));
 }
 
+TEST_CASE("the plan's line on context parallelism names what is exchanged, and so does its traffic", "[plan]") {
+  const auto lines = [](const std::string& model) {
+    const auto plan =
+        planned(recipe("hidden_size: 64, intermediate_size: 96, num_attention_heads: 4,\n"
+                       "    num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 128, " +
+                           model,
+                       "strategy: fsdp2, dp_size: 1, cp_size: 2", 1, 1));
+    const auto text = report::to_text(plan);
+    const auto at = text.find("context   sequences over 2 ranks: ");
+    REQUIRE(at != std::string::npos);
+    return text.substr(at + 34, text.find('\n', at) - at - 34) + " | " + std::string(row(plan, "cp").what);
+  };
+  const std::string mamba =
+      "model_type: nemotron_h, head_dim: 16,\n    mamba_num_heads: 4, mamba_head_dim: 8, ssm_state_size: 6, n_groups: "
+      "2, layers_block_type: ";
+  CHECK(lines(mamba + "[mamba, mlp]") ==
+        "heads of recurrent layers exchanged | inputs and outputs of recurrent states");
+  CHECK(lines(mamba + "[mamba, attention]") ==
+        "ring of 2; heads of recurrent layers exchanged | keys and values; inputs and outputs of recurrent states");
+  const std::string blocks =
+      "model_type: minimax_m3_vl_text, head_dim: 16,\n    dense_intermediate_size: 96, num_hidden_layers: 2, "
+      "num_local_experts: 4, "
+      "num_experts_per_tok: 2,\n    shared_intermediate_size: 32, index_n_heads: 2, index_head_dim: 16, "
+      "index_block_size: 4,\n    layer_types: [minimax_m3_sparse, ";
+  CHECK(lines(blocks + "minimax_m3_sparse], index_topk_blocks: 2") ==
+        "heads exchanged where an index chooses tokens | heads of queries, keys, values and results");
+  CHECK(lines(blocks + "full_attention], index_topk_blocks: 2") ==
+        "ring of 2; heads exchanged where an index chooses tokens | keys and values");
+  CHECK(lines(blocks + "minimax_m3_sparse], index_topk_blocks: 32") == "ring of 2 | keys and values");
+}
+
 TEST_CASE("only layers whose attention sees what an index chooses exchange whole sequences of heads", "[plan]") {
   const auto sent = [](const std::string& kinds) {
     return row(planned(

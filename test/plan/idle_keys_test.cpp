@@ -22,6 +22,22 @@ const std::string kMixtral =
     "num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 256, max_position_embeddings: 64, num_local_experts: "
     "4, "
     "num_experts_per_tok: 2}}\n";
+/// A layer whose recurrent state is all that its ranks exchange, without and with one of attention.
+const std::string kMamba =
+    "model: {config: {model_type: nemotron_h, hidden_size: 64, intermediate_size: 128, num_attention_heads: 4, "
+    "num_key_value_heads: 4, head_dim: 16, vocab_size: 256, mamba_num_heads: 4, mamba_head_dim: 8, ssm_state_size: 8, "
+    "n_groups: 2, layers_block_type: [mamba, mlp]}}\n";
+const std::string kMambaAndAttention = [] {
+  auto out = kMamba;
+  return out.replace(out.find("mlp]"), 4, "attention]");
+}();
+/// Layers that attend to 32 tokens that an index chooses.
+const std::string kIndexed =
+    "model: {config: {model_type: glm_moe_dsa, hidden_size: 64, intermediate_size: 96, moe_intermediate_size: 32, "
+    "num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 256, max_position_embeddings: "
+    "64, n_routed_experts: 4, num_experts_per_tok: 2, q_lora_rank: 16, kv_lora_rank: 16, qk_nope_head_dim: 8, "
+    "qk_rope_head_dim: 8, v_head_dim: 8, index_head_dim: 16, index_n_heads: 2, indexer_types: [full, shared], "
+    "index_topk: 32}}\n";
 const std::string kText = "dataset: {_target_: text, paths: [x], seq_length: 64}\n";
 const std::string kMock = "dataset: {_target_: mock, vocab_size: 256, seq_length: 64}\n";
 const std::string kSteps = "step_scheduler: {global_batch_size: 8, local_batch_size: 2, max_steps: 20}\n";
@@ -43,6 +59,7 @@ std::vector<Case> cases() {
   const std::string rates = "lr_scheduler: {lr_decay_style: ";
   const std::string gpu = "device: cuda\nhardware: {profile: h100, dispatcher: deduplicated";
   const std::string two = "distributed: {dp_size: 2, ";
+  const std::string two_contexts = "distributed: {strategy: ddp, cp_size: 2}\nmodel_parallel: ";
   const std::string mock = "dataset: {_target_: mock_pictures, ";
   const auto saves = [&](const std::string& key, const std::string& value) {
     return Case{"checkpoint." + key, off + key + ": " + value + "}\n", on + key + ": " + value + "}\n"};
@@ -160,6 +177,24 @@ std::vector<Case> cases() {
        "round_virtual_stages_to_pp_multiple: up}}\n"},
       {"model_parallel.microbatch_group_size_per_vp_stage", "model_parallel: {microbatch_group_size_per_vp_stage: 2}\n",
        ""},
+      {"model_parallel.cp_comm_type", two_contexts + "{cp_comm_type: a2a}\n", "", kMamba},
+      {"model_parallel.cp_comm_type", "", two_contexts + "{cp_comm_type: a2a}\n", kMambaAndAttention},
+      {"model_parallel.cp_comm_type", two_contexts + "{cp_comm_type: all_gather}\n", "", kIndexed},
+      // Sequences of at most 32 tokens are seen whole, and those of a file may be as short.
+      {"model_parallel.cp_comm_type", "", two_contexts + "{cp_comm_type: all_gather}\n", kIndexed,
+       "dataset: {_target_: text, paths: [x], seq_length: 32}\n" + kSteps},
+      {"model_parallel.cp_comm_type", "",
+       two_contexts + "{cp_comm_type: all_gather}\nvalidation_dataset: {_target_: text, paths: [x], seq_length: 32}\n",
+       kIndexed},
+      {"model_parallel.cp_comm_type", "", two_contexts + "{cp_comm_type: all_gather}\n", kIndexed,
+       "dataset: {_target_: jsonl, path: x, tokenizer: bytes}\n" + kSteps},
+      {"model_parallel.hierarchical_context_parallel_sizes",
+       two_contexts + "{cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 1]}\n", "", kIndexed},
+      {"model_parallel.hierarchical_context_parallel_sizes",
+       two_contexts + "{hierarchical_context_parallel_sizes: [2, 1]}\n",
+       two_contexts + "{cp_comm_type: a2a+p2p, hierarchical_context_parallel_sizes: [2, 1]}\n"},
+      {"model_parallel.hierarchical_context_parallel_sizes",
+       two_contexts + "{hierarchical_context_parallel_sizes: [2, 1]}\n", "", kIndexed},
       {"model_parallel.wgrad_deferral_limit", "model_parallel: {wgrad_deferral_limit: 2}\n", ""},
       {"model_parallel.delay_wgrad_compute", "model_parallel: {delay_wgrad_compute: true}\n", ""},
       {"hardware.node_bandwidth", "hardware: {node_bandwidth: 1.0e9}\n",

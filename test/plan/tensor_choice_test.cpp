@@ -287,6 +287,12 @@ TEST_CASE("Megatron's cp_comm_type selects the levels of context parallelism", "
   const auto heads = levels("cp_comm_type: a2a", "cp_size: 5");
   CHECK(only_problem(heads) == "indivisible model_parallel.cp_comm_type");
   CHECK(exit_code(heads.problems) == ExitCode::kRefused);
+  // Nothing of it is refused where it has no effect (idle_keys_test.cpp).
+  const std::string mamba =
+      "model_type: nemotron_h, hidden_size: 64, intermediate_size: 96, num_attention_heads: 8, num_key_value_heads: 1, "
+      "head_dim: 8, vocab_size: 99, layers_block_type: [mamba, mlp], mamba_num_heads: 6, mamba_head_dim: 8, "
+      "ssm_state_size: 6, n_groups: 2";
+  CHECK(planned("strategy: ddp, cp_size: 2", mamba, "model_parallel: {cp_comm_type: a2a}\n").plan);
   // 60 tokens cannot be divided into 8 chunks.
   CHECK(only_problem(levels("cp_comm_type: p2p", "cp_size: 4")) == "indivisible dataset.seq_length");
 }
