@@ -143,6 +143,8 @@ struct TokenIndex {
   std::vector<bool> layers = {};
   bool chooses(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
   bool reuses(int layer) const { return block == 0 && !chooses(layer); }
+  /// Whether the layer attends to a selection of `length` tokens. Sequences of at most top_k tokens are seen whole.
+  bool limits(int layer, std::int64_t length) const { return length > top_k && (chooses(layer) || reuses(layer)); }
   /// The layer whose selection this layer uses.
   int chooser(int layer) const {
     while (layer > 0 && !chooses(layer)) --layer;

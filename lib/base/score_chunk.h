@@ -1,4 +1,5 @@
-// When attention cannot use a fused kernel, and how many scores it then materialises at once.
+// When attention cannot use a fused kernel, how many scores it then materialises at once, and the size of lists of
+// keys.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,11 @@ inline std::int64_t score_rows(std::int64_t heads, std::int64_t queries, std::in
   const auto each = std::max<std::int64_t>(1, heads * keys);
   return std::clamp<std::int64_t>((on_host ? kScoresOnHost : kScoresOnDevice) / each, 1,
                                   std::max<std::int64_t>(1, queries));
+}
+
+/// Bytes of each number in a list of chosen keys, or of blocks of keys, of so many keys.
+inline int listed_key_bytes(std::int64_t keys) {
+  return keys <= 32768 ? 2 : 4;
 }
 
 }  // namespace automodel

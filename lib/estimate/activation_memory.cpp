@@ -69,11 +69,11 @@ double compressed_mask(const arch::ModelSpec& spec, int layer, const ActivationR
   return static_cast<double>(r.sequence + r.sequence / rate);
 }
 
-/// Bytes per token of what an index chooses: a byte for each token of the sequence, once or for each of its heads.
-double index_mask(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
-  if (!spec.index || !spec.index->chooses(layer) || r.sequence * r.cp <= spec.index->top_k) return 0;
+/// Bytes per token of what an index chooses, and of the numbers of its keys' blocks.
+double index_choice(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
+  if (!spec.index || !spec.index->chooses(layer) || !spec.index->limits(layer, r.sequence * r.cp)) return 0;
   // Context-parallel ranks have the choices of all tokens.
-  return static_cast<double>(r.sequence) * r.cp * r.cp * (spec.index->block > 0 ? spec.index->heads : 1);
+  return r.cp * (choice_bytes(*spec.index, r.sequence * r.cp) + (spec.index->block > 0 ? 8 : 0));
 }
 
 plan::WidthShares shares_of(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
@@ -141,20 +141,31 @@ double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
   return 3 * w.stream + std::max({attention, dense, w.experts > 0 ? experts : 0});
 }
 
-/// Bytes of a chunk's attention scores and of their gradient's working memory, without a fused attention kernel.
+/// Bytes of a chunk's attention scores and of their gradient's working memory, without a fused attention kernel; or of
+/// an index's scores, and the masks of what it chooses.
 struct ScoreBytes {
   double forward = 0, backward = 0;
 };
 ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
-  if (!spec.attends(layer) || has_fused_attention(spec, layer, r.bytes, r.cuda)) return {};
-  const auto sequence = std::max<std::int64_t>(1, r.sequence);
-  const double heads = std::ceil(w.heads) * std::ceil(static_cast<double>(r.tokens) / static_cast<double>(sequence));
-  const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, !r.cuda);
-  const double elements = heads * static_cast<double>(rows) * static_cast<double>(sequence);
+  if (!spec.attends(layer)) return {};
+  const bool limited = spec.index && spec.index->limits(layer, r.sequence * r.cp);
+  const bool fused = has_fused_attention(spec, layer, r.bytes, r.cuda) && !(limited && r.cuda);
+  // Context-parallel ranks have whole sequences of some heads where an index chooses.
+  const int cp = limited ? r.cp : 1;
+  const auto here = std::max<std::int64_t>(1, r.sequence), sequence = here * cp;
+  const double batch = std::ceil(static_cast<double>(r.tokens) / static_cast<double>(here));
+  const auto elements = [&](double heads) {
+    const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, !r.cuda);
+    return heads * static_cast<double>(rows) * static_cast<double>(sequence);
+  };
+  const double type = std::max(4, r.bytes), narrow = r.bytes < 4 ? r.bytes : 0;
+  // Products of a head of the index and their sum, and two masks of what is hidden.
+  const double index = limited ? elements(batch) * (2 * type + 2) : 0;
+  if (fused) return {index, index};
   // In float32 or wider: scores and weights; in the backward pass also their gradients and an intermediate product.
   // Plus one copy in the compute dtype, for a matmul.
-  const double type = std::max(4, r.bytes), narrow = r.bytes < 4 ? r.bytes : 0;
-  return {elements * (type + type), elements * (4 * type + narrow)};
+  const double each = elements(std::ceil(w.heads / cp) * batch);
+  return {std::max(index, each * (type + type)), std::max(index, each * (4 * type + narrow))};
 }
 
 /// Elements per token that are not kept because recompute_modules recomputes them.
@@ -196,6 +207,11 @@ StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int
   return {};
 }
 
+double choice_bytes(const arch::TokenIndex& index, std::int64_t sequence) {
+  const double listed = index.block > 0 ? index.heads * (index.top_k / index.block) : index.top_k;
+  return listed * listed_key_bytes(sequence);
+}
+
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda) {
   const bool wide = spec.query_width(layer) > kWidestFusedHead * spec.heads_of(layer);
   const bool exact = bytes > 4 || (bytes == 4 && (spec.kv_heads < spec.heads || spec.attention_sinks));
@@ -228,7 +244,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   // Statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
   const auto tokens = static_cast<double>(r.tokens);
-  const double mask = compressed_mask(spec, layer, r) + index_mask(spec, layer, r);
+  const double mask = compressed_mask(spec, layer, r) + index_choice(spec, layer, r);
   const double whole = tokens * (elements * r.bytes + statistics + mask);
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.

@@ -41,6 +41,9 @@ struct LayerActivations {
 /// Whether one kernel computes a layer's attention, so that its scores are never stored. `bytes` per element.
 bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool cuda);
 
+/// Bytes per token of the lists of keys, or of blocks of them, that an index chooses for a token of a sequence.
+double choice_bytes(const arch::TokenIndex& index, std::int64_t sequence);
+
 /// What context-parallel ranks exchange in a recurrent layer, each whole sequences of its heads: elements per token on
 /// all `tp` ranks together. Otherwise 0.
 struct StateExchange {
@@ -57,12 +60,12 @@ StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int
 ///   for a recurrent mixer, the outputs of its projections, its convolution and its state instead of attention's, and
 ///   with context parallelism what is exchanged for its state.
 /// Scores are not kept. Where no fused kernel computes attention (soft caps, heads wider than 256, on GPUs more than 16
-/// bits), the scores of a chunk of queries are part of `working` (base/score_chunk.h). Experts count top_k times,
-/// shared ones once. Each of the tp ranks routes its share of the tokens; ranks that hold parts of the same experts
-/// each have the rows of all of them. Rows received from other ranks are kept in both directions. A linear layer
-/// without trained weights or adapters keeps no input, which drops the outputs of norms and activation function that
-/// only it needs. With full recomputation, only the residual stream before the layer is kept, and `working` is the
-/// rest.
+/// bits or tokens that an index chooses), the scores of a chunk of queries are part of `working` (base/score_chunk.h),
+/// as are those of an index. Experts count top_k times, shared ones once. Each of the tp ranks routes its share of the
+/// tokens; ranks that hold parts of the same experts each have the rows of all of them. Rows received from other ranks
+/// are kept in both directions. A linear layer without trained weights or adapters keeps no input, which drops the
+/// outputs of norms and activation function that only it needs. With full recomputation, only the residual stream
+/// before the layer is kept, and `working` is the rest.
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& request);
 
 /// Activations after the layers on the last stage: the final norm's input and output, and the logits.

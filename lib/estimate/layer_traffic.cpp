@@ -112,10 +112,7 @@ class Layer {
 
  private:
   /// Whether attention sees only what an index chooses, here or in an earlier layer.
-  bool sees_choice() const {
-    const auto& index = spec_.index;
-    return index && plan_.batch.planned_length() > index->top_k && (index->chooses(layer_) || index->reuses(layer_));
-  }
+  bool sees_choice() const { return spec_.index && spec_.index->limits(layer_, plan_.batch.planned_length()); }
   /// Queries, keys and values are exchanged for whole sequences of heads; keys of the index and choices are gathered.
   Passes chosen_context() const {
     const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
@@ -127,9 +124,9 @@ class Layer {
     Passes out{exchanged, exchanged};
     if (!spec_.index->chooses(layer_)) return out;
     const Group gathered(group_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
-    const double tokens = tokens_ * sizes_.cp, heads = spec_.index->block > 0 ? spec_.index->heads : 1;
+    const double tokens = tokens_ * sizes_.cp;
     out.forward += gathered.gather(tokens * spec_.index->dim * element_);
-    out.forward += gathered.gather(tokens * static_cast<double>(plan_.batch.planned_length()) * heads);  // a byte each
+    out.forward += gathered.gather(tokens * choice_bytes(*spec_.index, plan_.batch.planned_length()));
     return out;
   }
   /// The exchanges of attention's keys, values and heads.

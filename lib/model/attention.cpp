@@ -81,7 +81,7 @@ class Attention : public Block {
     options.documents = microbatch.documents;
     const auto masks = microbatch.masks ? *microbatch.masks : PictureMasks();
     if (const auto& seen = options.window > 0 ? masks.window : masks.whole; seen.defined()) {
-      options.chosen = seen;
+      options.mask = seen;
       options.window = 0;
       options.causal = false;
     }
@@ -94,7 +94,7 @@ class Attention : public Block {
   /// [batch, tokens, (heads + groups) * width + groups * value width] to [batch, tokens, heads * value width].
   /// `choices`: see attended().
   at::Tensor mix(const at::Tensor& qkv, const Microbatch& microbatch, const ops::AttentionOptions& options,
-                 const std::vector<at::Tensor>& choices) {
+                 const std::vector<ops::ChosenKeys>& choices) {
     const std::int64_t batch = qkv.size(0), tokens = qkv.size(1), width = width_;
     if (microbatch.cache) {
       const auto [q, k, v, gate] = prepared(apart(qkv), microbatch);
@@ -126,7 +126,7 @@ class Attention : public Block {
   }
 
   /// What the heads of the index choose, if this layer has one. Sequences of at most top_k tokens are seen whole.
-  std::vector<at::Tensor> choices(const at::Tensor& y, const Microbatch& microbatch) const {
+  std::vector<ops::ChosenKeys> choices(const at::Tensor& y, const Microbatch& microbatch) const {
     if (!chooses_ || microbatch.length <= spec_.index->top_k) return {};
     const ops::NoGraph guard;
     return index_.choose(context_.seams.tensor->enter(y.detach()), microbatch);
@@ -134,7 +134,7 @@ class Attention : public Block {
 
   /// Attention of as many equal parts of the model's heads as there are choices, of which some heads are here. Context-
   /// parallel ranks have whole sequences of a share of them.
-  at::Tensor attended(const Heads& in, ops::AttentionOptions options, const std::vector<at::Tensor>& choices,
+  at::Tensor attended(const Heads& in, ops::AttentionOptions options, const std::vector<ops::ChosenKeys>& choices,
                       const Microbatch& microbatch) const {
     const HeadShare own(*context_.seams.context, microbatch);
     const auto [q, k, v] = own.gather(in.q, in.k, in.v);

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/blocks.h"
+#include "ops/chosen_keys.h"
 
 namespace automodel::model {
 
@@ -18,11 +19,11 @@ class BlockIndex {
   BlockIndex() = default;
   BlockIndex(const BlockContext& context, int layer);
 
-  /// Of each head of the index, bool [batch, tokens, tokens]: true for the tokens of each query's blocks. Blocks that
-  /// it may not see are included if there are too few others, so attention must still apply its own masks. y [batch,
-  /// tokens here, width] is attention's input; with context parallelism that of the rank's tokens, and the choice is of
-  /// all.
-  std::vector<at::Tensor> choose(const at::Tensor& y, const Microbatch& microbatch) const;
+  /// Of each head of the index, the blocks of each query. Blocks that it may not see are included if there are too few
+  /// others, so attention must still apply its own masks. Computed for some queries at a time, as scores have an
+  /// element for each pair of tokens. y [batch, tokens here, width] is attention's input; with context parallelism that
+  /// of the rank's tokens, and the choice is of all.
+  std::vector<ops::ChosenKeys> choose(const at::Tensor& y, const Microbatch& microbatch) const;
 
  private:
   const arch::TokenIndex* index_ = nullptr;

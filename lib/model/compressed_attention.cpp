@@ -12,6 +12,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "model/blocks.h"
@@ -175,7 +176,7 @@ class CompressedAttention : public Block {
       const auto entries = entries_(y, windows, microbatch).unsqueeze(2);
       key = at::cat({key, rotated(*rope_, entries, windows.starts, reach)}, 1);
       options.causal = false;
-      options.chosen = at::cat({near(microbatch), seen_entries(y, low_q, windows, microbatch)}, 2);
+      options.mask = at::cat({near(microbatch), seen_entries(y, low_q, windows, microbatch)}, 2);
     }
     const auto attended = rotated(*rope_, ops::attention(q, key, key, options), microbatch.positions, reach, true);
     const std::int64_t groups = attention_.output_groups;
@@ -216,7 +217,10 @@ class CompressedAttention : public Block {
     const auto k = rotated(*rope_, entries, windows.starts, microbatch.reach()).squeeze(2).to(type).transpose(1, 2) /
                    std::sqrt(static_cast<double>(width));
     const auto weights = product(y.detach(), *index_weights_).to(type) / std::sqrt(static_cast<double>(heads));
-    return best_scored(q, k, weights, windows.visible, top_k).logical_and(windows.visible);
+    const auto best = best_scored(q, k, weights, windows.visible, top_k);
+    return at::zeros(windows.visible.sizes(), windows.visible.options())
+        .scatter_(2, best, true)
+        .logical_and(windows.visible);
   }
 
   const arch::ModelSpec& spec_;

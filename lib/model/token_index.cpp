@@ -6,12 +6,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
-#include "model/head_share.h"
+#include "base/score_chunk.h"
 #include "ops/attention.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
@@ -37,8 +38,7 @@ at::Tensor best_scored(const at::Tensor& q, const at::Tensor& keys, const at::Te
   for (std::int64_t h = 0; h < q.size(2); ++h)  // one head at a time, because each needs a [queries, keys] matrix
     sums.add_(at::relu(at::matmul(q.select(2, h), keys)).mul_(weights.select(2, h).unsqueeze(2)));
   sums.masked_fill_(may.logical_not(), -std::numeric_limits<double>::infinity());
-  const auto best = std::get<1>(at::topk(sums, most));
-  return at::zeros(sums.sizes(), may.options()).scatter_(2, best, true);
+  return std::get<1>(at::topk(sums, most));
 }
 
 TokenIndex::TokenIndex(const BlockContext& context, int layer)
@@ -51,14 +51,20 @@ TokenIndex::TokenIndex(const BlockContext& context, int layer)
   weights_ = weights.weight(Part::kIndexWeights);
 }
 
-at::Tensor seen_tokens(const Microbatch& microbatch, std::int64_t tokens, at::Device device) {
-  const auto places = at::arange(tokens, at::TensorOptions().dtype(at::kLong).device(device));
-  const auto may = places.unsqueeze(0).le(places.unsqueeze(1)).unsqueeze(0);
-  const auto& segments = microbatch.segments;
-  return segments.defined() ? may.logical_and(ops::same_segment(segments, segments).squeeze(1)) : may;
+EarlierTokens::EarlierTokens(const Microbatch& microbatch, const HeadShare& share, at::Device device)
+    : keys_(at::arange(microbatch.length, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0)),
+      queries_(share.own_tokens(keys_)),
+      key_segments_(microbatch.segments) {
+  if (key_segments_.defined()) query_segments_ = share.own_tokens(key_segments_);
 }
 
-at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const {
+at::Tensor EarlierTokens::of(std::int64_t query, std::int64_t queries) const {
+  const auto earlier = keys_.unsqueeze(1).le(queries_.narrow(1, query, queries).unsqueeze(2));
+  if (!key_segments_.defined()) return earlier;
+  return earlier.logical_and(ops::same_segment(query_segments_.narrow(1, query, queries), key_segments_).squeeze(1));
+}
+
+ops::ChosenKeys TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, const Microbatch& microbatch) const {
   const ops::NoGraph guard;
   const HeadShare share(*context_, microbatch);
   const auto batch = y.size(0), tokens = y.size(1);
@@ -73,10 +79,17 @@ at::Tensor TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q, cons
   const auto weights = at::matmul(y.to(type), weights_->dense().to(type).t()) / std::sqrt(static_cast<double>(heads));
   // Context-parallel ranks choose for their own tokens among all.
   const auto keys = share.all_tokens(k).transpose(1, 2) / std::sqrt(static_cast<double>(dim));
-  const auto length = keys.size(2);
-  const auto may = seen_tokens(microbatch, length, y.device());
-  const auto own = share.own_tokens(may);
-  return share.all_tokens(best_scored(q, keys, weights, own, std::min<std::int64_t>(index_->top_k, length)));
+  const auto length = keys.size(2), most = std::min<std::int64_t>(index_->top_k, length);
+  const EarlierTokens earlier(microbatch, share, y.device());
+  const auto best = at::empty({batch, tokens, most}, y.options().dtype(ops::ChosenKeys::type_for(length)));
+  const auto rows = score_rows(batch, tokens, length, y.is_cpu());
+  for (std::int64_t query = 0; query < tokens; query += rows) {
+    const auto count = std::min(rows, tokens - query);
+    best.narrow(1, query, count)
+        .copy_(best_scored(q.narrow(1, query, count), keys, weights.narrow(1, query, count), earlier.of(query, count),
+                           most));
+  }
+  return {share.all_tokens(best), length};
 }
 
 }  // namespace automodel::model

@@ -30,9 +30,10 @@ BlockOptions one_block(const AttentionOptions& options, at::Device device) {
     out.cut = &options.documents->whole(device);
   else if (options.segments.defined())
     out.mask = same_segment(options.segments, options.segments);
-  if (!options.chosen.defined()) return out;
-  const auto chosen = options.chosen.unsqueeze(1);
-  out.mask = out.mask.defined() ? out.mask.logical_and(chosen) : chosen;
+  out.chosen = options.chosen;
+  if (!options.mask.defined()) return out;
+  const auto mask = options.mask.unsqueeze(1);
+  out.mask = out.mask.defined() ? out.mask.logical_and(mask) : mask;
   return out;
 }
 
@@ -116,7 +117,7 @@ class RopeAttentionBackward : public Backward {
 bool uses_pytorch(const at::Tensor& q, std::int64_t tokens, const AttentionShape& shape,
                   const AttentionOptions& options) {
   const bool whole = (options.window == 0 || options.window >= tokens) && !options.segments.defined() &&
-                     !options.chosen.defined() && options.sinks == nullptr;
+                     !options.mask.defined() && !options.chosen.defined() && options.sinks == nullptr;
   return attention_kernel(q, shape, {.softcap = options.softcap}, whole) == AttentionKernel::kPyTorch;
 }
 /// Backward of rotated_in_place(): rotates the gradients of queries and keys back, in place if contiguous.

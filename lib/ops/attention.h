@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/chosen_keys.h"
 #include "ops/documents.h"
 #include "ops/parameter.h"
 
@@ -22,8 +23,9 @@ struct AttentionOptions {
   /// The segments as host-side ranges, if the host knows them and every segment is contiguous. Null: only `segments`
   /// says it, which on a GPU costs a mask.
   std::shared_ptr<const Documents> documents = {};
-  at::Tensor chosen = {};       ///< bool [batch, tokens, tokens]: restricts which keys a query sees; undefined: no
+  at::Tensor mask = {};         ///< bool [batch, tokens, keys]: restricts which keys a query sees; undefined: no
                                 ///< restriction
+  ChosenKeys chosen = {};       ///< the same, as a list for each token
   Parameter* sinks = nullptr;   ///< [heads]: a logit per head that joins the softmax but carries no value
   std::int64_t first_sink = 0;  ///< index of the sink of the first head here, if these are only some of the heads
 };

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/zeros.h>
@@ -47,6 +48,7 @@ BlockOptions part(BlockOptions options, const Piece& p) {
   options.cut = nullptr;
   options.before += p.key - p.query;
   options.after += p.query - p.key;
+  options.chosen = options.chosen.part(p);
   if (!options.mask.defined()) return options;
   if (options.mask.size(0) > 1) options.mask = options.mask.narrow(0, p.row, p.rows);
   options.mask = options.mask.narrow(2, p.query, p.queries).narrow(3, p.key, p.keys);
@@ -82,16 +84,52 @@ std::vector<Piece> pieces_of(const Qkv& in, const BlockOptions& options) {
   return one ? std::vector{*one} : std::vector<Piece>{};
 }
 
+/// The results of pieces that contain different queries.
+BlockResult in_pieces(const Qkv& in, const BlockOptions& options, const std::vector<Piece>& pieces,
+                      BlockResult (*compute)(const Qkv&, const BlockOptions&)) {
+  auto result = nothing(in.q, in.v);
+  for (const auto& piece : pieces) {
+    const auto block = compute(part(in, piece), part(options, piece));
+    const auto to = part(result, piece);
+    to.out.copy_(block.out);
+    to.logsum.copy_(block.logsum);
+  }
+  return result;
+}
+
 BlockResult computed(const Qkv& in, const BlockOptions& options) {
   const auto kernel = attention_kernel(in.q, shape_of(in), options);
+  if (kernel == AttentionKernel::kHost && masks_on_host(in, options))
+    if (const auto chunks = query_chunks(in, options, in.q.size(0)); chunks.size() > 1)
+      return in_pieces(in, options, chunks, host_block);
   return kernel == AttentionKernel::kFlash  ? flash_block(in, options)
          : kernel == AttentionKernel::kHost ? host_block(in, options)
                                             : composed_block(in, options);
 }
 
+/// host_block_backward() of chunks of queries. Chunks see the same keys, whose gradients are summed in at least
+/// float32.
+void chunked_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const BlockOptions& options,
+                      const std::vector<Piece>& chunks, const Qkv& out) {
+  const auto wide = in.q.options().dtype(compute_type(in.q.scalar_type()));
+  const auto dk = at::zeros(in.k.sizes(), wide), dv = at::zeros(in.v.sizes(), wide);
+  for (const auto& chunk : chunks) {
+    const auto here = part(in, chunk);
+    const Qkv to{queries_of(out.q, chunk), at::empty_like(here.k), at::empty_like(here.v)};
+    host_block_backward(queries_of(gradient, chunk), here, part(whole, chunk), part(options, chunk), to);
+    keys_of(dk, chunk).add_(to.k);
+    keys_of(dv, chunk).add_(to.v);
+  }
+  out.k.copy_(dk);
+  out.v.copy_(dv);
+}
+
 void compute_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole, const BlockOptions& options,
                       const Qkv& out) {
   const auto kernel = attention_kernel(in.q, shape_of(in), options);
+  if (kernel == AttentionKernel::kHost && masks_on_host(in, options))
+    if (const auto chunks = query_chunks(in, options, in.q.size(0)); chunks.size() > 1)
+      return chunked_backward(gradient, in, whole, options, chunks, out);
   if (kernel == AttentionKernel::kFlash)
     flash_block_backward(gradient, in, whole, options, out);
   else if (kernel == AttentionKernel::kHost)
@@ -108,7 +146,7 @@ bool attends_on_device(const at::Tensor& x) {
 
 AttentionKernel attention_kernel(const at::Tensor& x, const AttentionShape& shape, const BlockOptions& options,
                                  bool whole) {
-  const bool plain = options.softcap == 0 && !options.mask.defined();
+  const bool plain = options.softcap == 0 && !options.mask.defined() && !options.chosen.defined();
   const bool one_width = shape.width == shape.value_width;
   if (!attends_on_device(x))
     return options.softcap == 0 && one_width ? AttentionKernel::kHost : AttentionKernel::kComposed;
@@ -140,9 +178,24 @@ at::Tensor visibility_mask(const BlockOptions& options, std::int64_t query, std:
     }
     mask = mask.view({1, 1, queries, keys});
   }
-  if (!options.mask.defined()) return mask;
-  const auto given = options.mask.narrow(2, query, queries).narrow(3, key, keys);
-  return mask.defined() ? mask.logical_and(given) : given;
+  const auto limit = [&](const at::Tensor& more) { mask = mask.defined() ? mask.logical_and(more) : more; };
+  if (options.mask.defined()) limit(options.mask.narrow(2, query, queries).narrow(3, key, keys));
+  if (options.chosen.defined()) limit(options.chosen.mask(query, queries, key, keys));
+  return mask;
+}
+
+std::vector<Piece> query_chunks(const Qkv& in, const BlockOptions& options, std::int64_t heads) {
+  const auto queries = in.q.size(1), keys = in.k.size(1);
+  const auto reach = std::min(keys, options.before + 1 + options.after);
+  const auto most = score_rows(heads, queries, reach, in.q.is_cpu());
+  std::vector<Piece> out;
+  for (std::int64_t query = 0; query < queries; query += most) {
+    const auto count = std::min(most, queries - query);
+    const auto key = std::clamp<std::int64_t>(query - options.before, 0, keys - 1);
+    const auto end = std::clamp<std::int64_t>(query + count + options.after, key + 1, keys);
+    out.push_back({.row = 0, .rows = in.q.size(0), .query = query, .queries = count, .key = key, .keys = end - key});
+  }
+  return out;
 }
 
 BlockResult attention_block(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -156,16 +209,10 @@ BlockResult attention_block(const at::Tensor& q, const at::Tensor& k, const at::
     uncut.cut = nullptr;
     return attention_block(q, k, v, uncut);
   }
-  auto result = nothing(q, v);
-  for (const auto& piece : pieces) {
-    const auto here = part(in, piece);
-    const auto block = options.cut != nullptr ? attention_block(here.q, here.k, here.v, part(options, piece))
-                                              : computed(here, part(options, piece));
-    const auto to = part(result, piece);
-    to.out.copy_(block.out);
-    to.logsum.copy_(block.logsum);
-  }
-  return result;
+  return in_pieces(
+      in, options, pieces, options.cut == nullptr ? computed : [](const Qkv& here, const BlockOptions& uncut) {
+        return attention_block(here.q, here.k, here.v, uncut);
+      });
 }
 
 void attention_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,

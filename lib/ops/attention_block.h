@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/chosen_keys.h"
 #include "ops/documents.h"
 
 namespace automodel::ops {
@@ -22,8 +23,9 @@ struct BlockOptions {
                                       ///< negative
   std::int64_t after = kEverything;   ///< see `before`
   const DocumentCut* cut = nullptr;   ///< queries see only keys of their own piece; null: one piece
-  at::Tensor mask = {};  ///< further restricts what is seen: bool [batch or 1, 1, queries, keys], true where visible;
-                         ///< undefined: no mask
+  at::Tensor mask = {};    ///< further restricts what is seen: bool [batch or 1, 1, queries, keys], true where visible;
+                           ///< undefined: no mask
+  ChosenKeys chosen = {};  ///< the same, as a list for each query
 };
 
 /// Queries [batch, queries, heads, width], keys [batch, keys, groups, width] and values [batch, keys, groups, value

@@ -2,6 +2,8 @@
 // unless noted.
 #pragma once
 
+#include <vector>
+
 #include "ops/attention_block.h"
 
 namespace automodel::ops {
@@ -11,6 +13,10 @@ namespace automodel::ops {
 at::Tensor visibility_mask(const BlockOptions& options, std::int64_t query, std::int64_t queries, std::int64_t key,
                            std::int64_t keys, at::Device device);
 
+/// All queries of a block, so many at a time that `heads` masks or scores of each with all keys it may see are within
+/// the bound of base/score_chunk.h.
+std::vector<Piece> query_chunks(const Qkv& in, const BlockOptions& options, std::int64_t heads);
+
 BlockResult flash_block(const Qkv& in, const BlockOptions& options);  ///< also accepts a cut that has `starts`
 void flash_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                           const BlockOptions& options, const Qkv& out);
@@ -18,6 +24,9 @@ void flash_block_backward(const at::Tensor& gradient, const Qkv& in, const Block
 BlockResult host_block(const Qkv& in, const BlockOptions& options);
 void host_block_backward(const at::Tensor& gradient, const Qkv& in, const BlockResult& whole,
                          const BlockOptions& options, const Qkv& out);
+
+/// True where host_block() needs a mask of queries and keys.
+bool masks_on_host(const Qkv& in, const BlockOptions& options);
 
 /// True where host_block()'s own tiled passes support the block: types with a one-call GEMM (has_host_matmul), no
 /// mask, no softcap.

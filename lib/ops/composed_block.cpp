@@ -1,12 +1,9 @@
-#include <algorithm>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
-#include "base/score_chunk.h"
 #include "ops/attention_kernels.h"
 #include "ops/element_type.h"
 
@@ -32,7 +29,7 @@ class ScoreChunks {
     BlockResult result;
     result.out = at::empty({in_.q.size(0), queries_, in_.q.size(2), in_.v.size(3)}, in_.q.options());
     result.logsum = at::empty({in_.q.size(0), queries_, in_.q.size(2)}, in_.q.options().dtype(type_));
-    for_chunks([&](const Chunk& chunk) {
+    for_chunks([&](const Piece& chunk) {
       auto scores = scores_of(chunk);
       const auto logsum = at::logsumexp(scores, -1, true);
       scores.sub_(logsum).exp_();
@@ -49,7 +46,7 @@ class ScoreChunks {
     };
     const auto dk = of_heads(in_.k), dv = of_heads(in_.v);
     const auto narrow_type = in_.q.scalar_type();
-    for_chunks([&](const Chunk& chunk) {
+    for_chunks([&](const Piece& chunk) {
       const auto dout = rows(gradient, chunk).to(narrow_type);
       auto scores = scores_of(chunk);
       auto weights = (scores - rows(whole.logsum.unsqueeze(3), chunk)).exp_();
@@ -68,40 +65,28 @@ class ScoreChunks {
   }
 
  private:
-  /// Queries [query, query + queries), and the range of keys that they may see.
-  struct Chunk {
-    std::int64_t query, queries, key, keys;
-  };
-
   template <class Visit>
   void for_chunks(Visit&& visit) const {
-    const auto reach = std::min(keys_, options_.before + 1 + options_.after);
-    const auto most = score_rows(in_.q.size(0) * in_.q.size(2), queries_, reach, in_.q.is_cpu());
-    for (std::int64_t query = 0; query < queries_; query += most) {
-      const auto count = std::min(most, queries_ - query);
-      const auto key = std::clamp<std::int64_t>(query - options_.before, 0, keys_ - 1);
-      const auto end = std::clamp<std::int64_t>(query + count + options_.after, key + 1, keys_);
-      visit(Chunk{query, count, key, end - key});
-    }
+    for (const auto& chunk : query_chunks(in_, options_, in_.q.size(0) * in_.q.size(2))) visit(chunk);
   }
 
   /// The chunk's queries of x [batch, tokens, heads, width] as rows [batch, groups, members * queries, width].
-  at::Tensor rows(const at::Tensor& x, const Chunk& chunk) const {
+  at::Tensor rows(const at::Tensor& x, const Piece& chunk) const {
     return x.narrow(1, chunk.query, chunk.queries)
         .unflatten(2, {groups_, members_})
         .permute({0, 2, 3, 1, 4})
         .reshape({x.size(0), groups_, members_ * chunk.queries, x.size(3)});
   }
   /// The inverse of rows(): writes `from` to the chunk's queries of `to`.
-  void write(const at::Tensor& to, const Chunk& chunk, const at::Tensor& from) const {
+  void write(const at::Tensor& to, const Piece& chunk, const at::Tensor& from) const {
     to.narrow(1, chunk.query, chunk.queries)
         .unflatten(2, {groups_, members_})
         .copy_(from.unflatten(2, {members_, chunk.queries}).permute({0, 3, 1, 2, 4}));
   }
   /// The chunk's keys of x [batch, groups, keys, ...].
-  static at::Tensor part(const at::Tensor& x, const Chunk& chunk) { return x.narrow(2, chunk.key, chunk.keys); }
+  static at::Tensor part(const at::Tensor& x, const Piece& chunk) { return x.narrow(2, chunk.key, chunk.keys); }
 
-  at::Tensor scores_of(const Chunk& chunk) const {
+  at::Tensor scores_of(const Piece& chunk) const {
     auto scores = at::matmul(rows(in_.q, chunk), part(k_, chunk).transpose(2, 3)).to(type_);
     scores.mul_(options_.scale);
     if (options_.softcap > 0) scores.div_(options_.softcap).tanh_().mul_(options_.softcap);

@@ -22,13 +22,19 @@ at::Tensor member_rows(const at::Tensor& x, std::int64_t groups, std::int64_t g)
   return x.unflatten(2, {groups, x.size(2) / groups}).select(3, g).transpose(1, 2);
 }
 
+/// True if nothing but later keys is hidden.
+bool is_causal(const Qkv& in, const BlockOptions& options) {
+  return !options.mask.defined() && !options.chosen.defined() && options.after == 0 &&
+         options.before >= in.q.size(1) - 1;
+}
+
 /// The mask arguments of LibTorch's kernel.
 struct FlashMask {
   bool causal = false;
   std::optional<at::Tensor> added = {};  ///< additive mask of the scores
   FlashMask(const Qkv& in, const BlockOptions& options) {
     const auto queries = in.q.size(1), keys = in.k.size(1);
-    causal = !options.mask.defined() && options.after == 0 && options.before >= queries - 1;
+    causal = is_causal(in, options);
     if (causal) return;
     const auto mask = visibility_mask(options, 0, queries, 0, keys, in.q.device());
     // Not -inf: a row that sees nothing must stay finite.
@@ -51,6 +57,12 @@ bool hides_vectors() {
 }
 
 }  // namespace
+
+bool masks_on_host(const Qkv& in, const BlockOptions& options) {
+  const bool hides = options.mask.defined() || options.chosen.defined() || options.before < in.q.size(1) - 1 ||
+                     options.after < in.k.size(1) - 1;
+  return hides && !is_causal(in, options) && !tiles_supported(in, options);
+}
 
 /// Calls the kernel once per head of a group, so that shared keys and values are never copied.
 BlockResult host_block(const Qkv& in, const BlockOptions& options) {

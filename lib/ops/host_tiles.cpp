@@ -265,8 +265,8 @@ bool with_type(const Qkv& in, Run&& run) {
 
 bool tiles_supported(const Qkv& in, const BlockOptions& options) {
   const auto last = [](const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1; };
-  return !options.mask.defined() && options.softcap == 0 && last(in.q) && last(in.k) && last(in.v) &&
-         with_type(in, []<class T>() { return true; });
+  return !options.mask.defined() && !options.chosen.defined() && options.softcap == 0 && last(in.q) && last(in.k) &&
+         last(in.v) && with_type(in, []<class T>() { return true; });
 }
 
 bool tiles_preferred(const Qkv& in) {

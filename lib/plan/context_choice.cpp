@@ -52,11 +52,8 @@ std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& 
 }
 
 bool exchanges_attention(const arch::ModelSpec& spec, std::int64_t shortest) {
-  const auto& index = spec.index;
-  for (int layer = 0; layer < spec.layers; ++layer) {
-    const bool chosen = index && shortest > index->top_k && (index->chooses(layer) || index->reuses(layer));
-    if (spec.attends(layer) && !chosen) return true;
-  }
+  for (int layer = 0; layer < spec.layers; ++layer)
+    if (spec.attends(layer) && !(spec.index && spec.index->limits(layer, shortest))) return true;
   return false;
 }
 

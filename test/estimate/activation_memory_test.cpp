@@ -79,19 +79,33 @@ TEST_CASE("compressed attention keeps a byte for each token and entry of the seq
   CHECK(of(3).kept == of(2).kept);  // no window is complete: a mask is not needed
 }
 
-TEST_CASE("what an index chooses is kept, a byte for each token of the sequence and each head that chooses", "[plan]") {
-  auto spec = dense(16);
-  const auto kept = [&](std::int64_t sequence) {
-    return layer_activations(spec, 0, {.tokens = 40, .sequence = sequence, .bytes = 2}).kept;
+TEST_CASE("what an index chooses is kept as lists, its scores and masks exist for some queries at a time", "[plan]") {
+  auto spec = dense(160);
+  const auto of = [&](std::int64_t sequence, int cp = 1, bool cuda = false) {
+    return layer_activations(spec, 0, {.tokens = sequence, .sequence = sequence, .bytes = 2, .cp = cp, .cuda = cuda});
   };
-  const double without = kept(40);
-  spec.index = arch::TokenIndex{.top_k = 20, .heads = 3, .dim = 8, .layers = {true}};
-  CHECK(kept(40) - without == 40 * 40);
-  CHECK(kept(20) == without);  // all are seen
+  const auto whole = of(40), half = of(20), long_one = of(40'000), on_device = of(40, 1, true);
+  spec.index = arch::TokenIndex{.top_k = 24, .heads = 3, .dim = 8, .layers = {true}};
+  CHECK(of(40).kept - whole.kept == 40 * 24 * 2);  // lists of 16-bit numbers
+  CHECK(of(40'000).kept - long_one.kept == 40'000 * 24 * 4);
+  CHECK(of(20).kept == half.kept);  // all are seen
+  // Two ranks have the choices of all 40 tokens.
+  CHECK(of(20, 2).kept - half.kept == 40 * 24 * 2);
+  // Products and sums in float32 and two masks, of 40 queries, or of the 2^21 / 40,000 that fit at once.
+  CHECK(of(40).working - whole.working == 40 * 40 * (2 * 4 + 2));
+  CHECK(of(40).forward - whole.forward == 40 * 24 * 2 + 40 * 40 * (2 * 4 + 2));
+  CHECK(of(40'000).working - long_one.working == 52 * 40'000 * (2 * 4 + 2));
+  CHECK(of(20, 2).working - half.working == 40 * 40 * (2 * 4 + 2));
+  // On a GPU, no fused kernel has masks: four heads, in the backward pass four such tensors and a copy in 16 bits.
+  CHECK(of(40, 1, true).working - on_device.working == 4 * 40 * 40 * (4 * 4 + 2));
   spec.index->block = 4;
-  CHECK(kept(40) - without == 40 * 40 * 3);
+  CHECK(of(40).kept - whole.kept == 40 * (3 * 6 * 2 + 8));  // each head's blocks, and the block of each token
   spec.index->layers = {false};
-  CHECK(kept(40) == without);
+  CHECK(of(40).kept == whole.kept);
+  CHECK(of(40).working == whole.working);  // a layer that sees all
+  spec.index->block = 0;
+  CHECK(of(40).kept == whole.kept);  // an earlier layer's choice
+  CHECK(of(40).working - whole.working == 40 * 40 * (2 * 4 + 2));
 }
 
 TEST_CASE("scores of attention that no fused kernel computes are part of the working memory", "[plan]") {

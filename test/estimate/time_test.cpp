@@ -299,9 +299,11 @@ TEST_CASE("only layers whose attention sees what an index chooses exchange whole
         .bytes;
   };
   // Of 64 tokens on this rank and 64 on the other, in bfloat16: a ring of keys and values of 2 x 16, whose gradients
-  // are in float32; or queries, keys, values and results, keys of the index, and choices of each of its two heads.
+  // are in float32; or queries, keys, values and results, keys of the index, and two blocks, numbered in 16 bits, for
+  // each of its two heads.
   const double keys = 64 * 2 * 32 * 2, ring = keys + keys + 2 * 2 * keys;
-  const double heads = 2 * 1.0 / 2 * 64 * (64 + 32 + 32 + 64) * 2, gathered = 1.0 / 2 * (128 * 16 * 2 + 128 * 128 * 2);
+  const double heads = 2 * 1.0 / 2 * 64 * (64 + 32 + 32 + 64) * 2,
+               gathered = 1.0 / 2 * (128 * 16 * 2 + 128 * 2 * 2 * 2);
   CHECK(sent("full_attention, full_attention") == Approx(2 * ring));
   CHECK(sent("minimax_m3_sparse, full_attention") == Approx(ring + heads + gathered));
 }

@@ -20,6 +20,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -273,6 +274,47 @@ TEST_CASE("attention matches plain operations with grouped heads, windows, segme
           });
     }
   }
+}
+
+TEST_CASE("attention that masks keys takes some queries at a time and matches plain operations", "[ops]") {
+  constexpr std::int64_t kTokens = 1500;  // of two rows: more than the 2^21 elements of a mask that exist at once
+  const auto places = at::arange(kTokens);
+  // Rows whose documents end at different places; a query's list has itself and others, of which some are hidden.
+  const auto segments = at::stack({places.ge(400), places.ge(1100)}).to(at::kLong);
+  const auto same = segments.unsqueeze(2).eq(segments.unsqueeze(1));
+  const auto earlier = causal_mask(kTokens);
+  const auto others = at::randint(0, kTokens, {2, kTokens, 30}, at::kLong);
+  const auto keys = at::cat({places.view({1, kTokens, 1}).expand({2, kTokens, 1}), others}, 2);
+  const auto block_of = at::stack({places.div(7, "floor"), places.div(5, "floor")});
+  const auto blocks = block_of.unsqueeze(2).expand({2, kTokens, kTokens}).gather(1, keys);
+  const auto listed = [&](const at::Tensor& lists, const at::Tensor& numbers) {
+    auto out = at::zeros({2, kTokens, kTokens}, at::kBool);
+    for (std::int64_t i = 0; i < lists.size(2); ++i) out |= lists.select(2, i).unsqueeze(2).eq(numbers.unsqueeze(1));
+    return out;
+  };
+  const auto near = places.unsqueeze(0).gt(places.unsqueeze(1) - 300);
+  const auto some = listed(keys, places.expand({2, kTokens})), of_blocks = listed(blocks, block_of);
+  const ChosenKeys of_keys(keys.to(ChosenKeys::type_for(kTokens)), kTokens);
+  const std::vector<std::pair<AttentionOptions, at::Tensor>> cases = {
+      {{.chosen = of_keys}, some},
+      {{.segments = segments, .chosen = of_keys}, some.logical_and(same)},
+      {{.chosen = {blocks, kTokens, block_of}}, of_blocks},
+      {{.segments = segments, .chosen = {blocks, kTokens, block_of}}, of_blocks.logical_and(same)},
+      {{.mask = some}, some},
+      {{.window = 300}, near.expand({2, kTokens, kTokens})},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    for (const std::int64_t value_width : {8, 6}) {  // LibTorch's kernel, and plain operations in chunks
+      CAPTURE(i, value_width);
+      const auto type = at::kDouble;
+      auto q = input({2, kTokens, 2, 8}, type), k = input({2, kTokens, 1, 8}, type),
+           v = input({2, kTokens, 1, value_width}, type);
+      compare(
+          type, {q, k, v}, {}, [&] { return attention(q, k, v, cases[i].first); },
+          [&](const auto& in, const auto&) {
+            return plain_attention(in[0], in[1], in[2], cases[i].second.logical_and(earlier).unsqueeze(1), 1);
+          });
+    }
 }
 
 TEST_CASE("fused RoPE and attention equal the separate operations", "[ops]") {

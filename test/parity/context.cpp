@@ -120,6 +120,16 @@ const std::vector<test::RankCase> kCases = {
          for (const char* exchange : kExchanges) check(w, {.exchange = exchange}, {.config = model});
      },
      2, 2},
+    {"tokens that an index chooses for some queries at a time",
+     [](comm::World& w) {
+       // More scores, in 4 sequences of a rank and in 8 of one rank, than exist at once.
+       for (auto model : indexed_models(16)) {
+         const std::string length = "max_position_embeddings: ";
+         model.replace(model.find(length), length.size() + 2, length + "1536");
+         check(w, {}, {.config = model, .dataset = "{_target_: mock, vocab_size: 68, seq_length: 1536}", .steps = 1});
+       }
+     },
+     2, 2},
     {"tokens that an index chooses, with more ranks than key heads, tensor parallelism and stages",
      [](comm::World& w) {
        for (const auto& model : indexed_models(4)) {
