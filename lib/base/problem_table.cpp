@@ -224,8 +224,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Give a mapping of module patterns to styles, or `auto`, or leave the key out for the family's own plan. Python "
      "code is never loaded."},
     {"recurrent-context", ExitCode::kRefused,
-     "`cp_size` does not divide the heads of a model's recurrent layers (Mamba-2, delta rules, lightning attention) or "
-     "the channels of its short convolutions, or the heads of attention that sees only tokens selected by an index.",
+     "`cp_size` does not divide the heads of a model's recurrent layers (Mamba-2, delta rules, lightning attention), "
+     "or the heads of attention that sees only tokens selected by an index.",
      "Choose a `cp_size` that divides them; tensor parallelism with `sequence_parallel` divides the activations of a "
      "sequence, too."},
     {"tp-plan", ExitCode::kBadInput,

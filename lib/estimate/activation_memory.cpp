@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/score_chunk.h"
+#include "plan/context_choice.h"
 
 namespace automodel::estimate {
 namespace {
@@ -185,9 +186,7 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
 }  // namespace
 
 StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int cp) {
-  if (cp <= 1 || !spec.recurs(layer)) return {};
-  if (spec.mixer(layer) == arch::Mixer::kShortConv)
-    return {static_cast<double>(spec.hidden), static_cast<double>(spec.hidden)};
+  if (cp <= 1 || !plan::passes_state(spec, layer)) return {};
   const auto& state = *spec.recurrence;
   // Where there are more ranks than key groups, each gets a copy of its group.
   const double copies = std::max(1.0, static_cast<double>(cp) * tp / state.groups);

@@ -44,8 +44,8 @@ bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool
 /// Bytes per token of the lists of keys, or of blocks of them, that an index chooses for a token of a sequence.
 double choice_bytes(const arch::TokenIndex& index, std::int64_t sequence);
 
-/// What context-parallel ranks exchange in a recurrent layer, each whole sequences of its heads: elements per token on
-/// all `tp` ranks together. Otherwise 0.
+/// What context-parallel ranks exchange in a layer with a state, each whole sequences of its heads: elements per token
+/// on all `tp` ranks together. Otherwise 0.
 struct StateExchange {
   double to = 0;    ///< to the state: inputs of the convolution, of the decays and of other gates
   double from = 0;  ///< from the state: its output

@@ -101,6 +101,13 @@ class Layer {
     if (spec_.attends(layer_)) out = out + (sees_choice() ? chosen_context() : attention_context());
     // A recurrent layer's inputs and outputs, exchanged for whole sequences of heads.
     const auto state = state_exchange(spec_, layer_, sizes_.tp, sizes_.cp);
+    if (spec_.mixer(layer_) == arch::Mixer::kShortConv) {
+      // The tokens that a convolution looks back to from each of two chunks per rank: gathered, their gradients summed.
+      const Group every(group_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
+      const double tokens = static_cast<double>(plan_.batch.microbatch) * 2 * sizes_.cp * (spec_.recurrence->taps - 1);
+      const double looked_at = tokens * spec_.hidden / sizes_.tp * element_;
+      return {every.gather(looked_at), every.sum(looked_at)};
+    }
     const Group all(exchange_link(hardware_, sizes_.tp, sizes_.cp), sizes_.cp);
     for (const double width : {state.to, state.from}) {
       if (width == 0) continue;

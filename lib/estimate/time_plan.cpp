@@ -531,12 +531,14 @@ class Timing {
     add_sent(mesh::Axis::kTp, sizes_.tp, tp_.kind, layers.tensor,
              sharding_.sequence_parallel ? "gathers and reduce-scatters" : "all-reduces");
     add_bytes(mesh::Axis::kTp, sizes_.tp, tp_, matrices, "matrices that the optimizer updates as wholes");
-    const bool states = plan_.model->spec.recurrence.has_value(),
-               attends = plan::exchanges_attention(plan_.model->spec, plan_.batch.planned_length());
+    const auto recurrent = plan::recurrent_exchanges(plan_.model->spec);
+    const bool attends = plan::exchanges_attention(plan_.model->spec, plan_.batch.planned_length());
     add_sent(mesh::Axis::kCp, sizes_.cp, context_link(plan_, hardware_), layers.context,
-             !attends && states                    ? "inputs and outputs of recurrent states"
+             !attends && recurrent.states          ? "inputs and outputs of recurrent states"
+             : !attends && recurrent.tokens        ? "tokens before convolutions"
              : !attends || plan_.context.heads > 1 ? "heads of queries, keys, values and results"
-             : states                              ? "keys and values; inputs and outputs of recurrent states"
+             : recurrent.states                    ? "keys and values; inputs and outputs of recurrent states"
+             : recurrent.tokens                    ? "keys and values; tokens before convolutions"
                                                    : "keys and values");
     add_sent(mesh::Axis::kEp, sizes_.ep * plan_.expert_tensor, expert_link(plan_, hardware_).kind, layers.experts,
              "tokens to experts and back");

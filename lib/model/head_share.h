@@ -1,6 +1,6 @@
 // A recurrent layer's heads under context parallelism. Its state is passed from token to token, so every rank computes
-// whole sequences for a share of the heads (or, of a convolution alone, of the channels), as NeMo AutoModel's and
-// Megatron Core's MambaContextParallel do.
+// whole sequences for a share of the heads, as NeMo AutoModel's and Megatron Core's MambaContextParallel do. Layers
+// that are only a short convolution exchange the few tokens it looks back to instead (ContextSeam::with_earlier).
 #pragma once
 
 #include <array>

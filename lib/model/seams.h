@@ -96,6 +96,10 @@ class ContextSeam {
   virtual at::Tensor heads_for_tokens(const at::Tensor& x) { return x; }
   /// The inverse.
   virtual at::Tensor tokens_for_heads(const at::Tensor& x) { return x; }
+  /// For layers that look a few tokens back, on several ranks: x [batch, tokens here, width] as its runs of consecutive
+  /// tokens, each behind the `count` tokens before it, which are zero where the sequence begins: [batch, runs, count +
+  /// tokens of a run, width].
+  virtual at::Tensor with_earlier(const at::Tensor& x, std::int64_t /*count*/) { return x; }
   /// x [batch, tokens here, ...] of all ranks, the tokens in order: [batch, tokens of the sequence, ...]. Without a
   /// graph.
   virtual at::Tensor all_tokens(const at::Tensor& x) { return x; }

@@ -130,7 +130,7 @@ ChannelTraffic traffic_of(const TrainingPlan& plan, Channel channel) {
       return {.collectives = plan.context.gather, .messages = !plan.context.gather, .ring = !plan.context.gather};
     case Channel::kTensor: return {.all_to_all = matrices, .messages = plan.tensor.overlap.by_shares()};
     case Channel::kContext:
-      return {.all_to_all = plan.model && (plan.model->spec.recurrence || plan.model->spec.index)};
+      return {.all_to_all = plan.model && (recurrent_exchanges(plan.model->spec).states || plan.model->spec.index)};
     case Channel::kContextHeads:
     case Channel::kExperts: return {.all_to_all = true};
     case Channel::kDenseShard:

@@ -35,15 +35,18 @@ std::string undivided_heads(int heads, int groups, const mesh::MeshSizes& sizes)
   return keys % sizes.cp != 0 && sizes.cp % keys != 0 ? fmt::format("{} key groups", keys) : "";
 }
 
+RecurrentExchanges recurrent_exchanges(const arch::ModelSpec& spec) {
+  RecurrentExchanges out;
+  for (int layer = 0; layer < spec.layers; ++layer)
+    if (spec.recurs(layer)) (passes_state(spec, layer) ? out.states : out.tokens) = true;
+  return out;
+}
+
 std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes) {
   if (!spec.recurrence || sizes.cp == 1) return "";
-  const int channels = std::max(1, spec.hidden / sizes.tp);
   for (int layer = 0; layer < spec.layers; ++layer) {
-    if (!spec.recurs(layer)) continue;
-    const auto what = spec.mixer(layer) != arch::Mixer::kShortConv
-                          ? undivided_heads(spec.recurrence->heads, spec.recurrence->groups, sizes)
-                      : channels % sizes.cp != 0 ? fmt::format("{} channels", channels)
-                                                 : "";
+    if (!passes_state(spec, layer)) continue;
+    const auto what = undivided_heads(spec.recurrence->heads, spec.recurrence->groups, sizes);
     if (!what.empty())
       return fmt::format("layer {} is {}: its {} per rank are not divisible by cp_size {}", layer,
                          arch::name_of(spec.mixer(layer)), what, sizes.cp);

@@ -23,8 +23,21 @@ struct ContextPlan {
 /// each computing whole sequences of some heads; empty if nothing. More ranks than key groups share a group.
 std::string undivided_heads(int heads, int groups, const mesh::MeshSizes& sizes);
 
+/// Whether a layer has a state that is passed from token to token, for which ranks exchange heads; a short convolution
+/// by itself only looks a few tokens back.
+inline bool passes_state(const arch::ModelSpec& spec, int layer) {
+  return spec.recurs(layer) && spec.mixer(layer) != arch::Mixer::kShortConv;
+}
+
+/// What context-parallel ranks exchange in recurrent layers.
+struct RecurrentExchanges {
+  bool states = false;  ///< inputs and outputs of states, for whole sequences of heads
+  bool tokens = false;  ///< the tokens that short convolutions look back to
+};
+RecurrentExchanges recurrent_exchanges(const arch::ModelSpec& spec);
+
 /// Why context-parallel ranks cannot divide the states of recurrent layers, each of which is computed for whole
-/// sequences by the ranks that have its heads (or channels of a convolution); empty if they can.
+/// sequences by the ranks that have its heads; empty if they can.
 std::string undivided_state(const arch::ModelSpec& spec, const mesh::MeshSizes& sizes);
 
 /// Whether attention of some layer is exchanged as ContextPlan says. Recurrent layers have other exchanges, and

@@ -122,9 +122,8 @@ const Idle kIdle[] = {
     {"model_parallel.microbatch_group_size_per_vp_stage", [](const Situation& s) { return s.sizes().pp == 1; },
      "microbatch_group_size_per_vp_stage has no effect with pp_size 1", "set distributed.pp_size to 2 or more"},
     {"model_parallel.cp_comm_type", kAttentionNotExchanged,
-     "cp_comm_type has no effect: every layer is recurrent or attends to tokens that an index chooses, and ranks "
-     "exchange "
-     "heads for these",
+     "cp_comm_type has no effect: every layer is recurrent or attends to tokens that an index chooses, which have "
+     "exchanges of their own",
      "remove it"},
     {"model_parallel.hierarchical_context_parallel_sizes",
      [](const Situation& s) {

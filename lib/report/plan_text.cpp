@@ -84,7 +84,9 @@ std::string sharing_text(const plan::TrainingPlan& plan) {
       if (c.heads > 1) add("", fmt::format("heads exchanged over {}", c.heads));
       if (c.keys > 1) add(", ", fmt::format("{} {}", c.gather ? "keys gathered over" : "ring of", c.keys));
     }
-    if (plan.model && plan.model->spec.recurrence) add("; ", "heads of recurrent layers exchanged");
+    const auto recurrent = plan.model ? plan::recurrent_exchanges(plan.model->spec) : plan::RecurrentExchanges{};
+    if (recurrent.states) add("; ", "heads of recurrent layers exchanged");
+    if (recurrent.tokens) add("; ", "tokens before convolutions passed on");
     if (plan.model && plan.model->spec.index && plan.batch.planned_length() > plan.model->spec.index->top_k)
       add("; ", "heads exchanged where an index chooses tokens");
     out += fmt::format("context   sequences over {} ranks: {}\n", s.cp, how);

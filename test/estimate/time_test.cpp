@@ -250,7 +250,10 @@ TEST_CASE("context-parallel ranks exchange the inputs and outputs of recurrent s
   // Of 64 tokens (of 32): queries and keys of 2 x 8, values of 4 x 6, two numbers per head; the state's outputs.
   CHECK(sent(2, delta) == Approx(2 * 1.0 / 2 * 64 * (2 * 16 + 24 + 2 * 4 + 24) * 2));
   CHECK(sent(4, delta) == Approx(2 * 3.0 / 4 * 32 * (2 * 2 * 16 + 24 + 2 * 4 + 24) * 2));  // two ranks per key head
-  CHECK(sent(2, "model_type: lfm2, layer_types: [conv]") == Approx(2 * 1.0 / 2 * 64 * (64 + 64) * 2));
+  // Of 2 chunks per rank two tokens: gathered, and their gradients summed.
+  CHECK(sent(2, "model_type: lfm2, layer_types: [conv]") == Approx((1 + 2) * 1.0 / 2 * 2 * 2 * 2 * 64 * 2));
+  CHECK(sent(4, "model_type: lfm2, layer_types: [conv], conv_L_cache: 4") ==
+        Approx((1 + 2) * 3.0 / 4 * 4 * 2 * 3 * 64 * 2));
 }
 
 TEST_CASE("the plan's line on context parallelism names what is exchanged, and so does its traffic", "[plan]") {
@@ -272,6 +275,10 @@ TEST_CASE("the plan's line on context parallelism names what is exchanged, and s
         "heads of recurrent layers exchanged | inputs and outputs of recurrent states");
   CHECK(lines(mamba + "[mamba, attention]") ==
         "ring of 2; heads of recurrent layers exchanged | keys and values; inputs and outputs of recurrent states");
+  const std::string conv = "model_type: lfm2, num_hidden_layers: 2, layer_types: ";
+  CHECK(lines(conv + "[conv, conv]") == "tokens before convolutions passed on | tokens before convolutions");
+  CHECK(lines(conv + "[conv, full_attention]") ==
+        "ring of 2; tokens before convolutions passed on | keys and values; tokens before convolutions");
   const std::string blocks =
       "model_type: minimax_m3_vl_text, head_dim: 16,\n    dense_intermediate_size: 96, num_hidden_layers: 2, "
       "num_local_experts: 4, "

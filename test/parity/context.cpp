@@ -165,6 +165,24 @@ const std::vector<test::RankCase> kCases = {
        }
      },
      4, 4},
+    {"short convolutions, whose look back spans several chunks and documents",
+     [](comm::World& w) {
+       // Chunks of 2 tokens, of which a convolution looks back to 1, and to those of two and of three chunks.
+       std::string eights = kSentences;  // four ranks divide rows of eight tokens without padding
+       eights.replace(eights.find("mean_len: 3"), 11, "mean_len: 7");
+       for (const int taps : {2, 5, 7}) {
+         const auto model = fmt::format(
+             "model_type: lfm2, hidden_size: 32, intermediate_size: 48, num_attention_heads: 4, num_key_value_heads: "
+             "2, "
+             "vocab_size: 68, max_position_embeddings: 32, num_hidden_layers: 2, layer_types: [conv, conv], conv_bias: "
+             "true, conv_L_cache: {}",
+             taps);
+         check(w, {.cp = 4, .strategy = "strategy: ddp, activation_checkpointing: full"}, {.config = model});
+         check(w, {.cp = 4}, {.config = model, .dataset = eights, .sections = kPacks});
+         check(w, {.tp = 2}, {.config = model, .dataset = kSentences, .sections = kPacks});
+       }
+     },
+     4, 4},
     {"with every strategy",
      [](comm::World& w) {
        for (const char* strategy :

@@ -217,7 +217,7 @@ TEST_CASE("recurrent states are divided by heads over tensor-parallel ranks", "[
         "tp-plan distributed.tp_plan");
 }
 
-TEST_CASE("context-parallel ranks divide the heads of recurrent states and the channels of convolutions", "[plan]") {
+TEST_CASE("context-parallel ranks divide the heads of recurrent states, but nothing of short convolutions", "[plan]") {
   const std::string mamba =
       "model_type: bamba, hidden_size: 48, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 4, "
       "num_key_value_heads: 4, vocab_size: 99, attn_layer_indices: [1], mamba_n_heads: 6, mamba_d_head: 16, "
@@ -239,9 +239,7 @@ TEST_CASE("context-parallel ranks divide the heads of recurrent states and the c
       "model_type: lfm2, hidden_size: 36, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 6, "
       "num_key_value_heads: 6, vocab_size: 99, layer_types: [conv, full_attention]";
   CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 3, tp_size: 2", conv).plan);
-  CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 5", conv)
-            .problems[0]
-            .message.find("its 36 channels per rank are not divisible by cp_size 5") != std::string::npos);
+  CHECK(planned("strategy: ddp, dp_size: 1, cp_size: 5", conv).plan);  // of 36 channels
 }
 
 TEST_CASE("layers that share selected tokens cannot be split across stages, and choices not over ranks without heads",

@@ -29,6 +29,7 @@ class ContextParallel : public model::ContextSeam {
                        const ops::AttentionOptions& options) override;
   at::Tensor heads_for_tokens(const at::Tensor& x) override;
   at::Tensor tokens_for_heads(const at::Tensor& x) override;
+  at::Tensor with_earlier(const at::Tensor& x, std::int64_t count) override;
   at::Tensor all_tokens(const at::Tensor& x) override;
   at::Tensor own_tokens(const at::Tensor& x) override;
 
