@@ -1,8 +1,10 @@
 #include "estimate/activation_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "base/scan_slice.h"
 #include "base/score_chunk.h"
 #include "plan/context_choice.h"
 
@@ -49,6 +51,24 @@ double state_value(const arch::ModelSpec& spec, int layer) {
   if (!spec.recurs(layer)) return 0;
   return spec.mixer(layer) == arch::Mixer::kShortConv ? spec.hidden
                                                       : static_cast<double>(spec.recurrence->value_width());
+}
+
+/// Bytes that a state's backward pass holds at one time, in float32 or wider: what its forward pass computed,
+/// recomputed, and the gradients, in tensors of keys' width k, values' width v, pairs c of a chunk's tokens, and a
+/// chunk's state s = k v / c for each token and head (the members and gradients() of ops::Delta and ops::Scan).
+double scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationRequest& r, double tp) {
+  if (!spec.recurs(layer) || spec.mixer(layer) == arch::Mixer::kShortConv) return 0;
+  const auto& state = *spec.recurrence;
+  const auto chunk = std::min<std::int64_t>(
+      kScanChunk, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(r.sequence))));
+  const double k = state.key_dim, v = state.value_dim, c = static_cast<double>(chunk), s = k * v / c;
+  const double shared = static_cast<double>(state.groups) / state.heads;  // queries and keys, per head
+  const auto mixer = spec.mixer(layer);
+  const double elements = mixer == arch::Mixer::kGatedDelta     ? (6 + 6 * shared) * k + 6 * v + 8 * c + 3 * s
+                          : mixer == arch::Mixer::kChannelDelta ? 20 * k + 6 * v + 7 * c + 3 * s
+                                                                : 2 * shared * k + 7 * v + (4 + 2 * shared) * c + 3 * s;
+  const double all = static_cast<double>(r.tokens) * state.heads / tp;
+  return std::min(all, static_cast<double>(r.cuda ? kScanOnDevice : kScanOnHost)) * elements * std::max(4, r.bytes);
 }
 
 /// What compressed attention keeps beside its output: queries before their norm and rotated, the output rotated back,
@@ -219,6 +239,7 @@ bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool
 
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
+  const auto shares = shares_of(spec, layer, r);
   const auto& t = r.trained;
   const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
                                            w.expert_up + (t.down ? w.expert_down : 0));
@@ -248,7 +269,10 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
-  const double gradients = tokens * r.bytes * (2 * std::max(w.hidden, w.stream) + widest) + chunk.backward;
+  // The backward pass reaches a recurrent state when what the MLP kept is free again.
+  const double feed = (t.up ? w.up_input : 0) + w.up + (t.down ? w.down : 0) + experts_kept + limited;
+  const double state = std::max(0.0, scan_bytes(spec, layer, r, shares.heads) - tokens * r.bytes * feed);
+  const double gradients = tokens * r.bytes * (2 * std::max(w.hidden, w.stream) + widest) + chunk.backward + state;
   LayerActivations out;
   if (r.recompute == plan::Recompute::kFull) {
     // What the layer begins with: the residual stream, and its own input (Gemma 4), which is of all layers at once.
@@ -300,8 +324,11 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
     return out;
   }
   out.logits = tokens * r.bytes * vocabulary;
-  if (spec.logit_softcap > 0) out.logits *= 3;  // before the cap, the tanh, and the output
-  out.working = tokens * vocabulary * loss.beside + (loss.float8_gradient ? r.bytes * vocabulary * spec.hidden : 0);
+  // The backward pass of a factor has two gradients at once, that of a cap also its tanh and the derivative.
+  double more = spec.logit_scale != 1 || spec.head_rows_normed ? 1 : 0;
+  if (spec.logit_softcap > 0 || loss.plan.logit_softcap > 0) more = 3;
+  out.working = tokens * vocabulary * (loss.beside + more * r.bytes) +
+                (loss.float8_gradient ? r.bytes * vocabulary * spec.hidden : 0);
   return out;
 }
 

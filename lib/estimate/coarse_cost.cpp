@@ -88,7 +88,8 @@ Parts parts_of(const CoarseRequest& r) {
   out.working = kept.working;
   const auto whole = static_cast<std::int64_t>(tokens);
   const auto chunk = r.loss.rows(whole, spec.hidden, spec.outputs() / r.sizes.tp);
-  out.logits = static_cast<double>(chunk) * spec.outputs() * bytes / r.sizes.tp;
+  const double beside = r.loss.chunked() ? 0 : r.bytes.beside_logits;
+  out.logits = static_cast<double>(chunk) * spec.outputs() * (bytes + beside) / r.sizes.tp;
   return out;
 }
 
@@ -142,7 +143,7 @@ CoarseCost coarse_cost(const CoarseRequest& r) {
   const double gradients = whole * gradient + (s.optimizer ? shards_there * r.trained * shard * r.bytes.reduced : 0);
   out.memory = weights + moments + gradients + r.schedule.in_flight * parts.per_rank / r.stages_per_rank * parts.kept +
                parts.working + r.hardware.framework;
-  if (r.sizes.pp == 1) out.memory += parts.logits * (r.cuda ? 3 : 1);
+  if (r.sizes.pp == 1) out.memory += parts.logits;
   out.memory += r.bytes.reserved * (out.memory - r.hardware.framework);
   return out;
 }

@@ -81,17 +81,17 @@ class RankWalk {
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
-      shares.buffers = messages() + nccl_buffers();
+      shares.buffers = messages() + workspace();
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
     evaluation.weights += gathered(false) + unpacked() + float8_weights();
     evaluation.gradients = between_steps();
     add_evaluation(evaluation);
-    evaluation.buffers = messages() + nccl_buffers();
+    evaluation.buffers = messages() + workspace();
     auto& checkpoint = at(Phase::kCheckpoint);
     checkpoint.gradients = between_steps();
-    checkpoint.buffers = nccl_buffers();
+    checkpoint.buffers = workspace();
     // The memory of captured microbatches is theirs between steps as well.
     if (plan_.execution.capture.captured)
       for (const auto phase : {Phase::kEvaluation, Phase::kCheckpoint}) {
@@ -171,7 +171,7 @@ class RankWalk {
     (s.offloaded ? out.host : out.weights) += masters();
     (s.offloaded ? out.host : out.optimizer) += moments();
     if (s.offloaded) out.host += reduced();
-    out.framework = request_.framework;
+    out.framework = request_.framework + nccl_buffers();
     return out;
   }
 
@@ -262,7 +262,8 @@ class RankWalk {
       stays += away > 0 ? each.of_kernel : 0;
       largest = std::max(largest, away);
       out.kept_for_weights += each.kept_for_weights;
-      out.working = std::max(out.working, each.working);
+      // Beside what all layers keep: when the backward pass is at an earlier layer, this one's part of that is free.
+      out.working = std::max(out.working - (each.kept - away), each.working);
       out.forward = std::max(out.forward, each.forward);
     }
     // Late in a backward pass, one offloaded layer is in use while the next is being copied back.
@@ -301,16 +302,20 @@ class RankWalk {
     const auto tokens = static_cast<double>(activation_.tokens) / (activation_.sequence_parallel ? sizes_.tp : 1);
     return tokens * static_cast<double>(plan::widest_message(plan_)) * size_of(plan_.types.message);
   }
-  /// Posted receives, one outgoing message, and the token ids of two accumulation steps.
+  /// Posted receives, outgoing messages, and the token ids of two accumulation steps.
   double messages() const {
     const double ids =
         2.0 * 3 * 8 * static_cast<double>(plan_.batch.local * plan_.batch.merged * sequence()) / sizes_.cp;
     if (!plan_.pipelined) return ids;
     const auto& live = plan_.pipeline->schedule.proof.ranks[static_cast<std::size_t>(rank_)];
-    return ids + (live.receive_buffers + 1) * message();
+    return ids + (live.receive_buffers + (plan_.cuda && !bytes_.lean ? schedule::kMostLeaving : 1)) * message();
   }
-  /// NCCL's receive buffers of messages and all-to-alls: for each sender, 9.4 MB (NCCL 2.28) per CTA, of which
-  /// communicators for messages have 8, and others up to 32. Those of other collectives are not known.
+  /// What LibTorch gives cuBLAS to work with, from the first matmul on: 32 MiB on compute capability 9 and later (8 MiB
+  /// before).
+  double workspace() const { return plan_.cuda && !bytes_.lean ? 32.0 * 1024 * 1024 : 0; }
+  /// What NCCL allocates itself, as its receive buffers of messages and all-to-alls: for each sender, 9.4 MB
+  /// (NCCL 2.28) per CTA, of which communicators for messages have 8, and others up to 32. Those of other collectives
+  /// are not known.
   double nccl_buffers() const {
     if (!plan_.cuda || bytes_.lean || plan_.communication.backend == config::Backend::kMpi) return 0;
     constexpr double kPerCta = 9.4e6, kMessageCtas = 8, kMostCtas = 32;

@@ -47,8 +47,9 @@ StateBytes megatron_bytes(const plan::TypePlan& types) {
 /// Tensor memory that allocators hold beyond tensors. PyTorch's FSDP allocates and frees units of different sizes on
 /// several streams; peaks of "reserved" beside what the tensors are (docs/estimates.md).
 constexpr double kReserved = 0.04, kPytorchReserved = 0.16;
-/// Bytes per logit beside the 16-bit logits: the logits in float32 and their exponentials; in PyTorch's own
-/// cross-entropy, the logarithms of the probabilities, their gradient and that of the logits.
+/// Bytes per logit that other programs' losses hold beside the 16-bit logits: in Megatron Core the logits in float32
+/// and their exponentials; in PyTorch's own cross-entropy the logarithms of the probabilities, their gradient and that
+/// of the logits. Ours writes the gradient in the logits' place.
 constexpr double kLoss = 8, kPytorchLoss = 12;
 
 bool is_own(const plan::TrainingPlan& plan) {
@@ -99,7 +100,7 @@ StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sha
     out.reserved = pytorch ? kPytorchReserved : kReserved;
     // DeepSpeed adds 16-bit gradients up in float32 and keeps both.
     if (pytorch && plan.zero_level && *plan.zero_level < 3 && out.gradient > out.values) out.gradient += out.values;
-    const bool in_place = !own && plan.execution.loss.in_place;
+    const bool in_place = own || plan.execution.loss.in_place;
     out.beside_logits = in_place ? 0 : pytorch ? kPytorchLoss : kLoss;
   }
   return out;

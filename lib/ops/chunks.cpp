@@ -12,12 +12,10 @@
 #include <ATen/ops/ones.h>
 
 #include "base/error.h"
+#include "base/scan_slice.h"
 
 namespace automodel::ops {
 namespace {
-
-/// Heads times tokens per slice: its matrices of token pairs take 4 MiB on a CPU.
-constexpr std::int64_t kHostSlice = std::int64_t{1} << 14, kDeviceSlice = std::int64_t{1} << 20;
 
 /// Chunk size: a sequence shorter than `most` takes one chunk, rounded up to a power of two.
 std::int64_t chunk_size(std::int64_t tokens, std::int64_t most) {
@@ -53,7 +51,7 @@ void Chunks::join_onto(const at::Tensor& x, at::Tensor out) const {
 std::vector<HeadSlice> head_slices(const at::Tensor& values, std::int64_t groups, const ScanOptions& options) {
   const auto batch = values.size(0), tokens = std::max<std::int64_t>(values.size(1), 1), heads = values.size(2);
   const auto of_group = heads / groups;
-  const auto limit = options.slice > 0 ? options.slice : values.is_cpu() ? kHostSlice : kDeviceSlice;
+  const auto limit = options.slice > 0 ? options.slice : values.is_cpu() ? kScanOnHost : kScanOnDevice;
   const auto fits = std::max<std::int64_t>(1, limit / tokens);  // heads
   std::vector<HeadSlice> out;
   const auto rows = std::clamp<std::int64_t>(fits / heads, 1, std::max<std::int64_t>(batch, 1));

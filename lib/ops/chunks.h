@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/scan_slice.h"
+
 namespace automodel::ops {
 
 /// The part of a batch that is computed at one time: some of its rows and heads, chosen so that the working set stays
@@ -20,10 +22,10 @@ struct HeadSlice {
 };
 
 struct ScanOptions {
-  std::int64_t chunk = 64;   ///< tokens per chunk, a power of two; less for shorter sequences
-  std::int64_t slice = 0;    ///< tokens times heads that are computed at one time; 0: a default for the device
-  at::Tensor segments = {};  ///< int64 [batch, tokens]: number of each token's packed document, whose tokens are
-                             ///< contiguous; undefined: one document
+  std::int64_t chunk = kScanChunk;  ///< tokens per chunk, a power of two; less for shorter sequences
+  std::int64_t slice = 0;           ///< tokens times heads that are computed at one time; 0: a default for the device
+  at::Tensor segments = {};         ///< int64 [batch, tokens]: number of each token's packed document, whose tokens are
+                                    ///< contiguous; undefined: one document
   ScanOptions of(const HeadSlice& part) const { return {chunk, slice, part.of_rows(segments)}; }
 };
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "schedule/prove.h"
 
 namespace automodel::pipeline {
 
@@ -52,6 +53,10 @@ void Links::send(const schedule::Action& action) {
   leaving_.erase(found);
   auto tensor = message.value.to(shape_.type).contiguous();
   std::erase_if(sent_, [](const comm::WorkPtr& work) { return work->done(); });
+  // The host runs many launches ahead of a GPU, and would keep a message for each of them until it sees that the
+  // message has left. Here it is the GPU that waits for an earlier one; its memory is free in the order of the stream.
+  if (!shape_.device.is_cpu())
+    for (; sent_.size() >= schedule::kMostLeaving; sent_.erase(sent_.begin())) sent_.front()->wait();
   const int number = tag(direction, stage, microbatch);
   std::vector<comm::Transfer> parts = {{tensor, peer, number}};
   if (shape_.side > 0) parts.push_back({message.side.to(shape_.device), peer, number});

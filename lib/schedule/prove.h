@@ -10,6 +10,10 @@
 
 namespace automodel::schedule {
 
+/// How many of a rank's messages may be leaving at once on a GPU, whose host runs ahead of it: each keeps its memory.
+/// That a table completes with one (a rendezvous of both sides) is proved.
+inline constexpr int kMostLeaving = 3;
+
 /// Peak numbers of simultaneously live objects of one rank or stage. They depend only on the order of the row, not on
 /// durations.
 struct Live {

@@ -221,7 +221,7 @@ TEST_CASE("buffers of NCCL for messages and all-to-alls are part of a plan for G
   const auto buffers = [](const std::string& distributed, const std::string& rest = "") {
     auto text = tiny(distributed, "hardware: {profile: h100}\n" + rest);
     text.replace(0, std::string("device: cpu").size(), "device: cuda");
-    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady).buffers;
+    return planned(text).estimate->memory.ranks[0].in(Phase::kSteady).framework;
   };
   const std::string pipeline = "strategy: ddp, pipeline: {pp_schedule: 1f1b}, pp_size: ",
                     mpi = "dist_env: {backend: mpi}\n";

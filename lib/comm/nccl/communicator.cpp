@@ -58,7 +58,10 @@ class NcclWork : public Work {
     watch_->stop_if_ending();  // an aborted operation ends with any result
   }
   bool done() override {
-    return std::ranges::all_of(flights_, [](const auto& flight) { return flight->end.passed(); });
+    if (!std::ranges::all_of(flights_, [](const auto& flight) { return flight->end.passed(); })) return false;
+    // Now, and not when the watch looks next: a pipeline's messages of 20 ms would be kept.
+    for (const auto& flight : flights_) flight->release();
+    return true;
   }
 
  private:
