@@ -7,6 +7,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/unbind.h>
@@ -512,9 +513,10 @@ StageModel::Stream StageModel::run_layers(Stream stream, const Microbatch& micro
 /// Lengths of the head's rows on this rank, [vocabulary here]; part of the graph.
 at::Tensor StageModel::head_row_lengths(const at::Tensor& like) {
   constexpr double kLeast = 1e-12;
-  const auto rows = ops::use(*head_, like).to(ops::compute_type(like.scalar_type()));
-  // Clamped before the root, whose slope at zero is infinite: rows that pad a vocabulary are zero.
-  return at::clamp_min((rows * rows).sum(1), kLeast * kLeast).sqrt().to(like.scalar_type());
+  // In one pass, without the rows in float32. At least kLeast: rows that pad a vocabulary are zero.
+  const auto lengths = at::linalg_vector_norm(ops::use(*head_, like), 2, at::IntArrayRef{1}, /*keepdim=*/false,
+                                              ops::compute_type(like.scalar_type()));
+  return at::clamp_min(lengths, kLeast).to(like.scalar_type());
 }
 
 at::Tensor StageModel::head_input(const Stream& stream) {

@@ -39,6 +39,9 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
 /// type; without, they are on a GPU, where rounding would cost another pass over `out`, and may be elsewhere.
 void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tensor& b, bool asked) {
   if (host_matmul(out, fresh, a, b)) return;
+  // Transposing one column leaves a stride of 1 in both dimensions, from which LibTorch takes a leading dimension that
+  // cuBLASLt refuses (the gate of shared experts, a classifier of one label).
+  const auto transposed = !a.is_cpu() && a.size(1) == 1 ? a.contiguous().view({1, a.size(0)}) : a.t();
   const auto type = out.scalar_type();
   // LibTorch's GEMMs on a GPU widen 16-bit operands to float32, and nothing else.
   const bool widens = type == at::kFloat && at::isReducedFloatingType(a.scalar_type());
@@ -46,22 +49,22 @@ void add_product(at::Tensor out, bool fresh, const at::Tensor& a, const at::Tens
   const bool fused = on_gpu ? widens : asked;
   if (type != a.scalar_type() && fused && !a.is_cpu()) {
     if (fresh)
-      at::mm_out(out, a.t(), b, type);
+      at::mm_out(out, transposed, b, type);
     else
-      at::addmm_out(out, out, a.t(), b, type);
+      at::addmm_out(out, out, transposed, b, type);
   } else if (type != a.scalar_type() && fused) {  // float32 represents products of two bfloat16 or float16 numbers
                                                   // exactly
     add_product(out, fresh, a.to(type), b.to(type), false);
   } else if (type != a.scalar_type()) {  // low-precision operands, float32 gradient
-    const auto product = at::mm(a.t(), b);
+    const auto product = at::mm(transposed, b);
     if (fresh)
       out.copy_(product);
     else
       out.add_(product);
   } else if (fresh) {
-    at::mm_out(out, a.t(), b);
+    at::mm_out(out, transposed, b);
   } else {
-    at::addmm_out(out, out, a.t(), b);
+    at::addmm_out(out, out, transposed, b);
   }
 }
 

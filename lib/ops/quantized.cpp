@@ -8,15 +8,18 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linspace.h>
-#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 
 #include "base/error.h"
 #include "ops/kernels/device.h"
+#include "ops/upload.h"
 
 namespace automodel::ops {
 namespace {
@@ -325,21 +328,25 @@ at::Tensor dense_by_tensors(const QuantizedLayout& layout, const at::Tensor& byt
     const auto& numbers = dynamic_numbers();
     const auto codes = bytes.narrow(0, layout.scales_at(), layout.scales()).to(at::kLong);
     const auto of_scales = floats_at(layout.outer_at(), 1 + (layout.blocks() + kScaleBlock - 1) / kScaleBlock);
-    scales = at::index_select(floats(numbers.data(), numbers.size()).to(device), 0, codes) *
-             at::index_select(of_scales, 0, outer_of.to(device) + 1);
+    scales = at::index_select(uploaded(floats(numbers.data(), numbers.size()), at::kFloat, device), 0, codes) *
+             at::index_select(of_scales, 0, uploaded(outer_of, at::kLong, device) + 1);
     scales = scales + of_scales.narrow(0, 0, 1);
   } else {
     scales = floats_at(layout.scales_at(), layout.scales());
   }
   if (layout.format().bits == 8) scales = scales * kCodeUnit;
-  const auto each = at::repeat_interleave(scales, lengths.to(device));
+  // Not at::repeat_interleave, for which the host waits on a GPU.
+  const auto ends = uploaded(lengths.cumsum(0), at::kLong, device);
+  const auto slots = at::searchsorted(ends, at::arange(layout.elements(), ends.options()), /*out_int32=*/true,
+                                      /*right=*/true);
+  const auto each = at::index_select(scales, 0, slots);
   at::Tensor numbers;
   if (layout.format().bits == 8) {
     numbers = bytes.narrow(0, 0, layout.elements()).view(at::kChar).to(at::kFloat);
   } else {
     const auto packed = bytes.narrow(0, 0, (layout.elements() + 1) / 2);
     const auto codes = at::stack({packed.div(16, "floor"), packed.remainder(16)}, 1).flatten();
-    numbers = at::index_select(floats(kNormalFloat.data(), kNormalFloat.size()).to(device), 0,
+    numbers = at::index_select(uploaded(floats(kNormalFloat.data(), kNormalFloat.size()), at::kFloat, device), 0,
                                codes.narrow(0, 0, layout.elements()).to(at::kLong));
   }
   return (numbers * each).to(layout.type());
