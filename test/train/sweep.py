@@ -3,6 +3,8 @@
 
   sweep.py BIN_FOLDER resume [--sample K --seed N] [--match TEXT]   runs that were stopped and go on: as if they never had
   sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
+  sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family on every mesh on GPUs that compute
+                                                                    nothing (test/null_device): no check of LibTorch's fails
 
 A case is a row of one table in a column of another. What a plan refuses with a reason is counted; every row and every column
 must run somewhere, so that a misspelt one fails.
@@ -152,6 +154,18 @@ model: {}
 dataset: {_target_: mock, seq_length: 16}
 step_scheduler: {global_batch_size: 8, local_batch_size: 2}
 """
+# In bfloat16: without it attention would not be the kernels' of a GPU. Losses are zero there, so validation would say nothing.
+ON_DEVICE = """\
+seed: 3
+device: cuda
+model: {torch_dtype: bfloat16}
+dataset: {_target_: mock, seq_length: 48, num_samples: 64}
+step_scheduler: {global_batch_size: 8, local_batch_size: 2, max_steps: 2, num_epochs: null, ckpt_every_steps: null, val_every_steps: null}
+optimizer: {_target_: adamw, lr: 0.001}
+checkpoint: {enabled: false}
+logging: {progress: false, tensorboard: false}
+dist_env: {timeout_minutes: 1}
+"""
 SEQUENCE = " distributed.sequence_parallel=true distributed.activation_checkpointing=full"
 VERIFY_MESHES = {
     "dp 2": "--nproc-per-node 2",
@@ -185,14 +199,17 @@ class Refused(Exception):
 
 
 class Sweep:
-    def __init__(self, folder):
+    def __init__(self, folder, preload=None):
         self.program, self.folder = str(pathlib.Path(folder).resolve() / "automodel"), pathlib.Path(tempfile.mkdtemp())
         self.environment = {**ENVIRONMENT, "AUTOMODEL_CALIBRATION": "", "XDG_CACHE_HOME": str(self.folder / "cache")}
         (self.folder / "resume.yaml").write_text(RECIPE)
         (self.folder / "verify.yaml").write_text(VERIFIED)
+        (self.folder / "device.yaml").write_text(ON_DEVICE)
+        if preload:
+            self.environment["LD_PRELOAD"] = preload.read_text()
 
-    def run(self, command, *words):
-        words = [self.program, command, str(self.folder / f"{command}.yaml".replace("train", "resume")), *words]
+    def run(self, command, recipe, *words):
+        words = [self.program, command, str(self.folder / f"{recipe}.yaml"), *words]
         try:
             done = subprocess.run(words, cwd=GOLDEN, env=self.environment, capture_output=True, text=True, errors="replace", timeout=LIMIT)
         except subprocess.TimeoutExpired:
@@ -212,7 +229,7 @@ class Sweep:
         for name, ends in (("whole", [STEPS]), ("parts", [*STOPS, STEPS])):
             for end in ends:
                 try:
-                    self.run("train", *words, f"checkpoint.checkpoint_dir={runs[name]}", f"step_scheduler.max_steps={end}")
+                    self.run("train", "resume", *words, f"checkpoint.checkpoint_dir={runs[name]}", f"step_scheduler.max_steps={end}")
                 except Refused as problem:
                     if name == "parts" or runs[name].exists():
                         raise Failed(f"only to step {end} of {name}: {problem}") from None
@@ -224,7 +241,10 @@ class Sweep:
             raise Failed(f"{len(apart)} of {len(whole)} differ, among them {apart[0]}{numbers[0] if numbers else ''}")
 
     def verify(self, words):
-        self.run("verify", *words)
+        self.run("verify", "verify", *words)
+
+    def device(self, words):
+        self.run("train", "device", *words, f"checkpoint.checkpoint_dir={self.folder / 'run'}")
 
 
 def left(run):
@@ -240,28 +260,38 @@ def left(run):
     return out
 
 
-def families(folder):
-    """Folders with the configurations of hf_families; verify draws the weights."""
+def families(folder, multiple):
+    """Folders with the configurations of hf_families, widths of MLPs rounded up to a multiple; the program draws the weights."""
     for path in sorted((GOLDEN / "hf_families").glob("*.json")):
+        config = json.loads(path.read_text())["config"]
+        for key in config:
+            if key.endswith("intermediate_size") and isinstance(config[key], int):
+                config[key] = -(-config[key] // multiple) * multiple
         (folder / path.stem).mkdir()
-        (folder / path.stem / "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
+        (folder / path.stem / "config.json").write_text(json.dumps(config))
         yield path.stem, f"model.config={folder / path.stem}"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("what", choices=["resume", "verify"])
+    parser.add_argument("what", choices=["resume", "verify", "device"])
+    parser.add_argument("--preload", type=pathlib.Path, help="device: the file that test/null_device/build.py wrote")
     parser.add_argument("--sample", type=int, help="so many random cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--match", default="", help="cases whose name contains this")
     arguments = parser.parse_args()
-    sweep = Sweep(arguments.bin)
+    if arguments.what == "device" and not (arguments.preload and arguments.preload.exists()):
+        print("skipped: the null device is not built")
+        return 77
+    sweep = Sweep(arguments.bin, arguments.preload)
     if arguments.what == "resume":
         rows, columns = FEATURES, RESUME_MESHES
     else:
+        # What the grouped GEMM of a GPU cannot read makes the host fetch how many rows each expert has, which are zeros here.
+        multiple = 16 if arguments.what == "device" else 1
         rows = {f"{family}{adapter}": f"{words} {more}" for (family, words), (adapter, more) in
-                itertools.product(families(sweep.folder), ADAPTERS.items())}
+                itertools.product(families(sweep.folder, multiple), ADAPTERS.items())}
         columns = VERIFY_MESHES
     cases = [case for case in itertools.product(rows, columns) if arguments.match in " on ".join(case)]
     whole = not arguments.sample and not arguments.match
