@@ -3,8 +3,8 @@
 
   sweep.py BIN_FOLDER resume [--sample K --seed N] [--match TEXT]   runs that were stopped and go on: as if they never had
   sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
-  sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family on every mesh on GPUs that compute
-                                                                    nothing (test/null_device): no check of LibTorch's fails
+  sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family and feature on every mesh on GPUs that
+                                                                    compute nothing (test/null_device): LibTorch refuses none
 
 A case is a row of one table in a column of another. What a plan refuses with a reason is counted; every row and every column
 must run somewhere, so that a misspelt one fails.
@@ -147,6 +147,13 @@ FEATURES = {
     "no consolidated weights": "checkpoint.save_consolidated=false",
 }
 
+OF_DEVICES = {
+    "graphs": "model_parallel.enable_cuda_graph=true model.torch_dtype=bfloat16",
+    "float8, not emulated": "fp8.enabled=true model.torch_dtype=bfloat16",
+    "deterministic": "model_parallel.deterministic_mode=true",
+    "deterministic experts": model("hf/models/qwen3_moe") + "model_parallel.deterministic_mode=true model.torch_dtype=bfloat16",
+}
+
 VERIFIED = """\
 seed: 3
 device: cpu
@@ -244,7 +251,8 @@ class Sweep:
         self.run("verify", "verify", *words)
 
     def device(self, words):
-        self.run("train", "device", *words, f"checkpoint.checkpoint_dir={self.folder / 'run'}")
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        self.run("train", "resume" if "--device" in words else "device", *words, f"checkpoint.checkpoint_dir={self.folder / 'run'}")
 
 
 def left(run):
@@ -293,6 +301,8 @@ def main():
         rows = {f"{family}{adapter}": f"{words} {more}" for (family, words), (adapter, more) in
                 itertools.product(families(sweep.folder, multiple), ADAPTERS.items())}
         columns = VERIFY_MESHES
+    if arguments.what == "device":
+        rows |= {feature: f"{words} --device cuda step_scheduler.max_steps=3" for feature, words in {**FEATURES, **OF_DEVICES}.items()}
     cases = [case for case in itertools.product(rows, columns) if arguments.match in " on ".join(case)]
     whole = not arguments.sample and not arguments.match
     if arguments.sample:
