@@ -1,7 +1,6 @@
 #include "estimate/activation_memory.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/scan_slice.h"
@@ -18,6 +17,7 @@ struct Widths {
   double heads, query, value, joined;
   double gates;     ///< attention's outputs before they are gated, and the gates
   double state;     ///< what a recurrent mixer keeps besides its output: inputs and convolution outputs
+  double states;    ///< heads of a recurrent state
   double taken;     ///< slice of attention's output that the output projection uses
   double low_rank;  ///< latent attention's low-rank vectors
   double up, down;  ///< inputs and outputs of the activation function
@@ -56,18 +56,16 @@ double state_value(const arch::ModelSpec& spec, int layer) {
 /// Bytes that a state's backward pass holds at one time, in float32 or wider: what its forward pass computed,
 /// recomputed, and the gradients, in tensors of keys' width k, values' width v, pairs c of a chunk's tokens, and a
 /// chunk's state s = k v / c for each token and head (the members and gradients() of ops::Delta and ops::Scan).
-double scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationRequest& r, double tp) {
+double scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationRequest& r, double heads) {
   if (!spec.recurs(layer) || spec.mixer(layer) == arch::Mixer::kShortConv) return 0;
   const auto& state = *spec.recurrence;
-  const auto chunk = std::min<std::int64_t>(
-      kScanChunk, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(r.sequence))));
-  const double k = state.key_dim, v = state.value_dim, c = static_cast<double>(chunk), s = k * v / c;
+  const double k = state.key_dim, v = state.value_dim, c = static_cast<double>(scan_chunk(r.sequence)), s = k * v / c;
   const double shared = static_cast<double>(state.groups) / state.heads;  // queries and keys, per head
   const auto mixer = spec.mixer(layer);
   const double elements = mixer == arch::Mixer::kGatedDelta     ? (6 + 6 * shared) * k + 6 * v + 8 * c + 3 * s
                           : mixer == arch::Mixer::kChannelDelta ? 20 * k + 6 * v + 7 * c + 3 * s
                                                                 : 2 * shared * k + 7 * v + (4 + 2 * shared) * c + 3 * s;
-  const double all = static_cast<double>(r.tokens) * state.heads / tp;
+  const double all = static_cast<double>(r.tokens) * heads;
   return std::min(all, static_cast<double>(r.cuda ? kScanOnDevice : kScanOnHost)) * elements * std::max(4, r.bytes);
 }
 
@@ -128,6 +126,7 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
   }
   w.state = (state_width(spec, layer) + state_exchange(spec, layer, r.tp, r.cp).to) / shares.heads;
   w.value += state_value(spec, layer) / shares.heads;
+  if (spec.recurs(layer)) w.states = static_cast<double>(spec.recurrence->heads) / shares.heads;
   // These parts are computed in the same token layout as the residual stream.
   if (spec.latent && attends)
     w.low_rank = (spec.latent->q_rank + 2.0 * spec.latent->kv_rank) / (r.sequence_parallel ? tp : 1);
@@ -239,7 +238,6 @@ bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool
 
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
-  const auto shares = shares_of(spec, layer, r);
   const auto& t = r.trained;
   const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
                                            w.expert_up + (t.down ? w.expert_down : 0));
@@ -271,7 +269,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
   // The backward pass reaches a recurrent state when what the MLP kept is free again.
   const double feed = (t.up ? w.up_input : 0) + w.up + (t.down ? w.down : 0) + experts_kept + limited;
-  const double state = std::max(0.0, scan_bytes(spec, layer, r, shares.heads) - tokens * r.bytes * feed);
+  const double state = std::max(0.0, scan_bytes(spec, layer, r, w.states) - tokens * r.bytes * feed);
   const double gradients = tokens * r.bytes * (2 * std::max(w.hidden, w.stream) + widest) + chunk.backward + state;
   LayerActivations out;
   if (r.recompute == plan::Recompute::kFull) {

@@ -87,7 +87,7 @@ class LatentAttention : public Block {
 
   /// The choice that applies to this layer; undefined: all tokens.
   ops::ChosenKeys chosen(const Microbatch& microbatch) const {
-    if (!context_.spec.index || microbatch.length <= context_.spec.index->top_k) return {};
+    if (!context_.spec.index || !context_.spec.index->limits(layer_, microbatch.length)) return {};
     const auto found = microbatch.choices->of_layer.find(context_.spec.index->chooser(layer_));
     AUTOMODEL_CHECK(found != microbatch.choices->of_layer.end(), "a stage begins with a layer that chooses tokens");
     return found->second;

@@ -17,12 +17,9 @@
 namespace automodel::ops {
 namespace {
 
-/// Chunk size: a sequence shorter than `most` takes one chunk, rounded up to a power of two.
 std::int64_t chunk_size(std::int64_t tokens, std::int64_t most) {
   AUTOMODEL_CHECK(std::has_single_bit(static_cast<std::uint64_t>(most)), "a chunk is a power of two of tokens");
-  const auto enough =
-      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(tokens, 1))));
-  return std::min(most, enough);
+  return scan_chunk(tokens, most);
 }
 
 }  // namespace

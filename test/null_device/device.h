@@ -43,13 +43,11 @@ struct Capture {
 
 struct CUgraph_st {
   std::uint64_t launches = 0, copies = 0;
-  std::map<std::string, std::uint64_t> kernels;
 };
 struct CUgraphExec_st {
   std::shared_ptr<CUgraph_st> graph;
 };
 struct CUstream_st {
-  int id = 0, device = 0, priority = 0;
   unsigned flags = 0;
   std::uint64_t enqueued = 0;  ///< number of its last operation, in the order of all streams
   std::shared_ptr<null_device::Capture> capture;

@@ -2,8 +2,6 @@
 // an H100 is refused as the driver would refuse it.
 #include <unordered_map>
 
-#include <cxxabi.h>
-
 #include "device.h"
 
 using namespace null_device;  // NOLINT(google-build-using-namespace)

@@ -30,6 +30,17 @@ std::vector<std::shared_ptr<Capture>> active() {
   return out;
 }
 
+/// Ends a capture, if there is one, in which the host asked for something that only a run could answer.
+bool spoils(const std::shared_ptr<Capture>& capture) {
+  if (capture != nullptr) capture->invalid = true;
+  return capture != nullptr;
+}
+
+/// Whether the event was recorded in a capture that still goes on.
+bool is_captured(const CUevent_st& event) {
+  return event.capture != nullptr && event.capture->origin->capture == event.capture;
+}
+
 void leave_capture(const std::shared_ptr<Capture>& capture) {
   for (const auto& [stream, last] : capture->last) stream->capture = nullptr;
 }
@@ -59,12 +70,7 @@ cudaError_t enqueue(cudaStream_t handle, const std::string& kernel) {
   if (const auto capture = stream->capture; capture != nullptr) {
     if (capture->invalid) return failed(cudaErrorStreamCaptureInvalidated);
     ++capture->last[stream];
-    if (kernel.empty()) {
-      ++capture->graph->copies;
-    } else {
-      ++capture->graph->launches;
-      ++capture->graph->kernels[kernel];
-    }
+    ++(kernel.empty() ? capture->graph->copies : capture->graph->launches);
     return cudaSuccess;
   }
   // The default stream waits for all others, those that are captured included.
@@ -90,13 +96,10 @@ cudaError_t wait_for_device(const char* call) {
 
 }  // namespace null_device
 
-NULL_DEVICE_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int priority) {
+NULL_DEVICE_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) {
   const std::lock_guard lock(device().mutex);
-  static int next = 0;
   *out = new CUstream_st;
-  (*out)->id = ++next;
   (*out)->flags = flags;
-  (*out)->priority = priority;
   return cudaSuccess;
 }
 
@@ -116,10 +119,7 @@ NULL_DEVICE_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int*
 NULL_DEVICE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const std::lock_guard lock(device().mutex);
   const auto stream = stream_of(handle);
-  if (stream->capture != nullptr) {
-    stream->capture->invalid = true;
-    return failed(cudaErrorStreamCaptureUnsupported);
-  }
+  if (spoils(stream->capture)) return failed(cudaErrorStreamCaptureUnsupported);
   if (forbidden_by_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   return is_done(stream->enqueued) ? cudaSuccess : cudaErrorNotReady;
 }
@@ -127,10 +127,7 @@ NULL_DEVICE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
 NULL_DEVICE_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   const std::lock_guard lock(device().mutex);
   const auto stream = stream_of(handle);
-  if (stream->capture != nullptr) {
-    stream->capture->invalid = true;
-    return failed(cudaErrorStreamCaptureUnsupported);
-  }
+  if (spoils(stream->capture)) return failed(cudaErrorStreamCaptureUnsupported);
   return wait_for_device("cudaStreamSynchronize");
 }
 
@@ -200,20 +197,14 @@ NULL_DEVICE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s
 
 NULL_DEVICE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(device().mutex);
-  if (event->capture != nullptr && event->capture->origin->capture == event->capture) {
-    event->capture->invalid = true;
-    return failed(cudaErrorCapturedEvent);
-  }
+  if (is_captured(*event) && spoils(event->capture)) return failed(cudaErrorCapturedEvent);
   if (forbidden_by_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   return !event->recorded || is_done(event->after) ? cudaSuccess : cudaErrorNotReady;
 }
 
 NULL_DEVICE_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(device().mutex);
-  if (event->capture != nullptr && event->capture->origin->capture == event->capture) {
-    event->capture->invalid = true;
-    return failed(cudaErrorCapturedEvent);
-  }
+  if (is_captured(*event) && spoils(event->capture)) return failed(cudaErrorCapturedEvent);
   return wait_for_device("cudaEventSynchronize");
 }
 

@@ -26,7 +26,7 @@ struct Half {
 constexpr Half kBoth{0, 2};
 
 /// Queries of one rank and keys of another that are computed in one call.
-struct Piece {
+struct Call {
   Half queries, keys;
   BlockOptions options;
 };
@@ -44,16 +44,16 @@ class Chunks {
   /// own chunks are in order, so that its first and last are a causal sequence; of an earlier rank all queries see the
   /// first chunk and none the last, and of a later rank the last queries see both. That saves more than half of the
   /// calls, and of the joins, which pass over the result in float32.
-  std::vector<Piece> pieces(int me, int other) const {
+  std::vector<Call> calls(int me, int other) const {
     const bool plain = options_.window <= 0 && options_.documents == nullptr && !options_.segments.defined();
     if (plain) {
-      Piece whole{kBoth, kBoth, {.scale = options_.scale, .softcap = options_.softcap}};
+      Call whole{kBoth, kBoth, {.scale = options_.scale, .softcap = options_.softcap}};
       if (options_.causal && other == me) whole.options.after = 0;
       if (options_.causal && other < me) whole.keys = {0, 1};
       if (options_.causal && other > me) whole.queries = {1, 1};
       return {whole};
     }
-    std::vector<Piece> out;
+    std::vector<Call> out;
     for (int a = 0; a < 2; ++a)
       for (int b = 0; b < 2; ++b) {
         BlockOptions block;
@@ -158,7 +158,7 @@ BlockResult forward(comm::Communicator& group, const at::Tensor& q, const at::Te
   BlockResult whole;
   bool begun[2] = {};
   visit(group, k, v, transport, [&](int other, const at::Tensor& key, const at::Tensor& value) {
-    for (const auto& [queries, keys, block] : chunks.pieces(group.rank(), other)) {
+    for (const auto& [queries, keys, block] : chunks.calls(group.rank(), other)) {
       const auto result =
           ops::attention_block(chunks.part(q, queries), chunks.part(key, keys), chunks.part(value, keys), block);
       if (!whole.out.defined()) {
@@ -193,7 +193,7 @@ class Gradients {
 
   std::pair<at::Tensor, at::Tensor> add(int other, const at::Tensor& k, const at::Tensor& v) {
     auto dk = at::zeros(k.sizes(), dq.options()), dv = at::zeros(v.sizes(), dq.options());
-    for (const auto& [queries, keys, block] : chunks_.pieces(me_, other)) {
+    for (const auto& [queries, keys, block] : chunks_.calls(me_, other)) {
       const auto query = chunks_.part(q_, queries), key = chunks_.part(k, keys), value = chunks_.part(v, keys);
       const BlockResult result{chunks_.part(whole_.out, queries), chunks_.part(whole_.logsum, queries)};
       const ops::Qkv out{at::empty(query.sizes(), query.options()), at::empty(key.sizes(), key.options()),
