@@ -75,6 +75,8 @@ std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const Ad
   const std::unordered_set<std::string> adapted(adapters.weights.begin(), adapters.weights.end());
   std::vector<Parameter> out, waiting;
   const auto flush = [&] {
+    // A's first: those of weights with the same input are adjacent in memory, so that one product serves them.
+    std::stable_partition(waiting.begin(), waiting.end(), [](const Parameter& p) { return !is_last_matrix(p); });
     std::move(waiting.begin(), waiting.end(), std::back_inserter(out));
     waiting.clear();
   };

@@ -61,7 +61,7 @@ struct LinearSizes {
 LinearSizes linear_sizes(const Parameter& weight);
 
 /// `parameters` marked as frozen, plus the trained adapter parameters: a layer's adapters follow the layer's
-/// parameters, those of a vision tower the tower's, and those of the head come last.
+/// parameters, those of a vision tower the tower's, and those of the head come last. Of these, all A's come first.
 std::vector<Parameter> with_adapters(std::vector<Parameter> parameters, const AdapterSpec& adapters);
 
 }  // namespace automodel::arch

@@ -45,7 +45,7 @@ constexpr KernelCosts kOwnKernels{.exponentials = 0.65,
                                   .expert_rows = 1.9,
                                   .expert_sum = 12,
                                   .logits = 1,
-                                  .adapter = 40e-6,
+                                  .adapter = 10e-6,
                                   .step_casts = true};
 
 constexpr std::array kDispatch = {

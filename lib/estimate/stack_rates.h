@@ -21,8 +21,7 @@ struct KernelCosts {
   double expert_rows = 0;   ///< how often an expert's input rows are moved per forward pass, beside `moved`
   double expert_sum = 0;    ///< bytes per element to add experts' weight gradients to the sum of a step
   double logits = 3;        ///< how often the logits are read or written per pass
-  double adapter = 0;       ///< seconds that an adapter's kernels take to start, per forward pass; twice per backward
-                            ///< pass; 0: an adapter's time is that of its FLOPs
+  double adapter = 0;       ///< seconds that a product of adapters takes to start; 0: their time is that of their FLOPs
   bool step_casts = false;  ///< a step also casts the masters and sets gradients to zero
 };
 

@@ -156,25 +156,37 @@ class Timing {
     add(out, part);
   }
 
-  /// Adapters are bound by memory: the first matrix reads the input and the second one adds to the output; in the
-  /// backward pass both matrices' gradients and the products with them read one of these, and the input's is added to.
+  /// Adapters are bound by memory. The first matrices of weights with the same input are one product, which reads that
+  /// once in the forward pass and twice for weight gradients, and adds to its gradient once; the second ones add to the
+  /// outputs, whose gradients are read for both matrices.
   void add_adapter_kernels(const plan::StagePlan& stage, PartTime& part) const {
     const auto& spec = plan_.adapters->spec;
     const double start = hardware_.kernels.adapter;
     if (start <= 0) return;
-    double widths = 0, count = 0;  // inputs and outputs per token; adapters
+    const bool apart = spec.dropout > 0 && spec.dropout_first;  // each term drops other features of the input
+    double inputs = 0, outputs = 0;                             // per token
+    double firsts = 0, seconds = 0;                             // products
+    const arch::Parameter* before = nullptr;
     for (const auto& info : plan_.adapters->all) {
       if (!stage.part.has_adapter(info) || info.in_tower()) continue;
       const double here = info.is_expert() ? sizes_.ep : plan::tensor_ranks(plan_, info);
-      widths += static_cast<double>(info.shape.elements()) / spec.rank_of(info) / here *
-                plan::token_share(plan_.model->spec, info);
-      count += info.is_expert() ? 0.5 / sizes_.ep : 0.5;
+      const double width = static_cast<double>(info.shape.elements()) / spec.rank_of(info) / here *
+                           plan::token_share(plan_.model->spec, info);
+      const double product = info.is_expert() ? 1.0 / sizes_.ep : 1;
+      if (arch::is_last_matrix(info)) {
+        outputs += width, seconds += product;
+        continue;
+      }
+      if (apart || before == nullptr || !plan::share_input(*before, info)) inputs += width, firsts += product;
+      before = &info;
     }
-    const double moved = tokens_ * widths * compute_ / hardware_.memory_bandwidth;
-    part.forward += 1.5 * moved + count * start;
-    part.backward_input += 1.5 * moved + count * start;
-    part.backward_weight += moved + count * start;
-    part.backward += 2.5 * moved + 2 * count * start;
+    const double moved = tokens_ * compute_ / hardware_.memory_bandwidth;
+    const double of_inputs = (2 * inputs + outputs) * moved + (firsts + seconds) * start;
+    const double of_weights = of_inputs + firsts * start;
+    part.forward += (inputs + 2 * outputs) * moved + (firsts + seconds) * start;
+    part.backward_input += of_inputs;
+    part.backward_weight += of_weights;
+    part.backward += of_inputs + of_weights;
   }
 
   /// One layer without communication: as measured, or from compute and memory rates.

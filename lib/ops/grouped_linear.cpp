@@ -160,17 +160,18 @@ class GroupedLinearBackward : public Backward {
     if (needed[0]) dx = at::empty(x_.sizes(), gradient.options());
     for_groups(rows_, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
       const auto part = gradient.narrow(0, first, count);
+      at::Tensor low;
       if (dx.defined()) {
         auto out = dx.narrow(0, first, count);
         if (layer_.stacked != nullptr)
           stacked_product(out, part, weight_of(layer_, group).t(), layer_.stacked->matmul_type);
         else
-          out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)]));
+          out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)], &low));
       }
       if (layer_.stacked == nullptr) {
         const auto& linear = layer_.each[static_cast<std::size_t>(group)];
         bias_gradients(part, linear);
-        ops::weight_gradients(part, x_.narrow(0, first, count), linear);
+        ops::weight_gradients(part, x_.narrow(0, first, count), linear, low);
       }
     });
     if (layer_.stacked != nullptr) {

@@ -127,10 +127,10 @@ class LinearBackward : public Backward {
     if (!gradients[0].defined()) return {at::Tensor()};
     NoGraph guard;
     const auto gradient = gradients[0].reshape({x_.size(0), layer_.outputs()});  // not -1: there may be no rows
-    at::Tensor dx;
-    if (needed[0]) dx = input_gradient(gradient, layer_).view(input_shape_).to(input_type_);
+    at::Tensor dx, low;
+    if (needed[0]) dx = input_gradient(gradient, layer_, &low).view(input_shape_).to(input_type_);
     bias_gradients(gradient, layer_);
-    weight_gradients(gradient, x_, layer_);
+    weight_gradients(gradient, x_, layer_, low);
     return {dx};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
@@ -162,9 +162,11 @@ void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer) {
   add_low_rank(out, x, layer);
 }
 
-at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer) {
+at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer, at::Tensor* low) {
   auto dx = base_input_gradient(base_gradient(gradient, layer), layer);
-  add_low_rank_input_gradient(dx, gradient, layer);
+  const auto lowered = lowered_gradient(gradient, layer);
+  add_low_rank_input_gradient(dx, gradient, lowered, layer);
+  if (low != nullptr) *low = lowered;
   return dx;
 }
 
@@ -187,12 +189,12 @@ void bias_gradients(const at::Tensor& gradient, const Linear& layer) {
   }
 }
 
-void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer) {
+void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer, const at::Tensor& low) {
   if (layer.transposed)
     weight_gradient(layer.weights, x, gradient);
   else
     weight_gradient(layer.weights, gradient, x);
-  low_rank_gradients(gradient, x, layer);
+  low_rank_gradients(gradient, low, x, layer);
 }
 
 bool any_trained(const Linear& layer) {

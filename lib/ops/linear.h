@@ -35,12 +35,13 @@ at::Tensor product(const at::Tensor& x, const Linear& layer);
 void product_into(at::Tensor out, const at::Tensor& x, const Linear& layer);
 /// y [n, out] += biases.
 void add_biases(at::Tensor y, const Linear& layer);
-/// Gradient of x [n, in] from that of the result [n, out].
-at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer);
+/// Gradient of x [n, in] from that of the result [n, out]. low: gets lowered_gradient(), for weight_gradients().
+at::Tensor input_gradient(const at::Tensor& gradient, const Linear& layer, at::Tensor* low = nullptr);
 /// Accumulates the gradients of the biases.
 void bias_gradients(const at::Tensor& gradient, const Linear& layer);
-/// Accumulates the gradients of weights and adapters, now or (WeightGradients) later.
-void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer);
+/// Accumulates the gradients of weights and adapters, now or (WeightGradients) later. low: lowered_gradient() of the
+/// same gradient; undefined: computed again.
+void weight_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer, const at::Tensor& low = {});
 /// True if a weight or an adapter is trained, so that gradients need x.
 bool any_trained(const Linear& layer);
 /// x to be saved for the backward pass; if everything is frozen, a tensor of the same shape that holds no memory.

@@ -192,9 +192,10 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const Linear& layer, const 
       auto gradient = logits.to(flat.scalar_type());
       logits = at::Tensor();
       if (loss.logit_scale != 1) gradient.mul_(loss.logit_scale);
-      dx.narrow(0, begin, count).copy_(input_gradient(gradient, here));
+      at::Tensor low;
+      dx.narrow(0, begin, count).copy_(input_gradient(gradient, here, &low));
       bias_gradients(gradient, here);
-      weight_gradients(gradient, part, here);
+      weight_gradients(gradient, part, here, low);
     }
     if (recorded) chunked.finish();
   }

@@ -87,27 +87,101 @@ at::Tensor dropped(const at::Tensor& x, const LowRank& term, const Linear& layer
   return out.defined() ? out : x * mask_of(term, *layer.draw, x.size(1), x.options());
 }
 
+at::ScalarType product_type(const Parameter& weight) {
+  return weight.matmul_type.value_or(weight.type());
+}
+
 /// Matmul in the parameter's product type; the result has the type of x.
 at::Tensor times(const at::Tensor& x, const Parameter& weight, bool transposed) {
-  const auto type = weight.matmul_type.value_or(weight.type());
+  const auto type = product_type(weight);
   const auto w = weight.dense().to(type);
   return at::mm(x.to(type), transposed ? w.t() : w).to(x.scalar_type());
 }
 
-/// scale A x [n, rank].
-at::Tensor lowered(const at::Tensor& x, const LowRank& term, const Linear& layer) {
-  return times(dropped(x, term, layer, true), *term.a, true).mul_(term.scale);
+/// out = beta out + scale x w, multiplied in `type`; in one kernel if that is out's.
+void add_times(at::Tensor out, double beta, double scale, const at::Tensor& x, const at::Tensor& w,
+               at::ScalarType type) {
+  if (type == out.scalar_type()) {
+    at::addmm_out(out, out, x, w, beta, scale);
+    return;
+  }
+  const auto product = at::mm(x.to(type), w.to(type));
+  if (beta == 0)
+    out.copy_(product).mul_(scale);
+  else
+    out.add_(product.to(out.scalar_type()), scale);
 }
 
-/// Calls use(term, first column, columns, weight) for every weight that has an adapter.
-template <class Use>
-void for_each_term(const Linear& layer, Use&& use) {
-  std::int64_t column = 0;
+/// A weight's term: its columns of the result, and of the low-rank vectors of all terms, which lie side by side.
+struct Place {
+  const LowRank& term;
+  const Parameter& weight;
+  std::int64_t column = 0, columns = 0;  ///< of the result
+  std::int64_t low = 0;                  ///< first column of its vectors
+  at::Tensor of_result(const at::Tensor& y) const { return y.narrow(1, column, columns); }
+  at::Tensor of_vectors(const at::Tensor& vectors) const { return vectors.narrow(1, low, term.a->shape[0]); }
+};
+
+std::vector<Place> places_of(const Linear& layer) {
+  std::vector<Place> out;
+  std::int64_t column = 0, low = 0;
   for (std::size_t i = 0; i < layer.adapters.size(); ++i) {
+    const auto& term = layer.adapters[i];
     const auto columns = layer.weights[i]->shape[layer.transposed ? 1 : 0];
-    if (layer.adapters[i]) use(layer.adapters[i], column, columns, *layer.weights[i]);
+    if (term) {
+      out.push_back({term, *layer.weights[i], column, columns, low});
+      low += term.a->shape[0];
+    }
     column += columns;
   }
+  return out;
+}
+
+/// Neighbouring terms of the same x whose A's are adjacent in memory (q, k and v; gate and up): one product with all of
+/// these reads x once, and one adds to its gradient.
+struct Stack {
+  Place first;
+  Parameters parameters;
+  at::Tensor a = {};  ///< [sum of ranks, in]
+  at::ScalarType type() const { return product_type(*first.term.a); }
+  at::Tensor of_vectors(const at::Tensor& vectors) const { return vectors.narrow(1, first.low, a.size(0)); }
+};
+
+std::vector<Stack> stacks_of(const Linear& layer) {
+  std::vector<Stack> out;
+  for (const auto& place : places_of(layer)) {
+    const auto& term = place.term;
+    if (!out.empty()) {
+      auto& stack = out.back();
+      const auto& other = stack.first.term;
+      auto parameters = stack.parameters;
+      parameters.push_back(term.a);
+      const auto a = joined_value(parameters);
+      const bool same_x = !drops(term, layer, true) && !drops(other, layer, true);  // each term drops others
+      if (a.defined() && same_x && term.scale == other.scale && product_type(*term.a) == stack.type()) {
+        stack.parameters = std::move(parameters);
+        stack.a = a;
+        continue;
+      }
+    }
+    out.push_back({place, {term.a}, term.a->value});
+  }
+  return out;
+}
+
+at::Tensor vectors_like(const at::Tensor& x, const Linear& layer) {
+  std::int64_t ranks = 0;
+  for (const auto& term : layer.adapters) ranks += term ? term.a->shape[0] : 0;
+  return at::empty({x.size(0), ranks}, x.options());
+}
+
+/// scale A x of all terms [n, sum of ranks].
+at::Tensor lowered(const at::Tensor& x, const Linear& layer) {
+  auto out = vectors_like(x, layer);
+  for (const auto& stack : stacks_of(layer))
+    add_times(stack.of_vectors(out), 0, stack.first.term.scale, dropped(x, stack.first.term, layer, true), stack.a.t(),
+              stack.type());
+  return out;
 }
 
 /// True if the base matmul sees x without dropout while the magnitude's correction of it sees x with dropout.
@@ -120,9 +194,14 @@ at::Tensor behind_magnitude(const at::Tensor& gradient, const LowRank& term) {
   return term.magnitude == nullptr ? gradient : gradient * term.factors.to(gradient.scalar_type());
 }
 
-/// scale B A x [n, out], with dropout.
-at::Tensor result(const at::Tensor& x, const LowRank& term, const Linear& layer) {
-  return dropped(times(lowered(x, term, layer), *term.b, true), term, layer, false);
+/// The gradient of scale B A x.
+at::Tensor arriving(const at::Tensor& gradient, const Place& place, const Linear& layer) {
+  return dropped(behind_magnitude(place.of_result(gradient), place.term), place.term, layer, false);
+}
+
+/// scale B A x [n, out] with dropout, from scale A x of all terms.
+at::Tensor result(const at::Tensor& low, const Place& place, const Linear& layer) {
+  return dropped(times(place.of_vectors(low), *place.term.b, true), place.term, layer, false);
 }
 
 /// Squared lengths of the rows of W + scale B A, in the type of computation.
@@ -180,64 +259,76 @@ Linear with_lengths(const Linear& layer, const std::function<void(const at::Tens
 at::Tensor base_gradient(const at::Tensor& gradient, const Linear& layer) {
   if (!has_magnitudes(layer)) return gradient;
   auto out = gradient.clone();
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter&) {
-    if (!apart(term, layer))
-      out.narrow(1, column, columns).copy_(behind_magnitude(gradient.narrow(1, column, columns), term));
-  });
+  for (const auto& place : places_of(layer))
+    if (!apart(place.term, layer)) place.of_result(out).copy_(behind_magnitude(place.of_result(gradient), place.term));
   return out;
 }
 
 void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
-    auto part = y.narrow(1, column, columns);
+  if (layer.adapters.empty()) return;
+  const auto low = lowered(x, layer);
+  for (const auto& place : places_of(layer)) {
+    const auto& term = place.term;
+    auto part = place.of_result(y);
     if (term.magnitude != nullptr) {
       const auto factors = term.factors.to(y.scalar_type());
-      const auto low = result(x, term, layer);
+      const auto added = result(low, place, layer);
       if (apart(term, layer))
-        part.add_(times(dropped(x, term, layer, true), weight, !layer.transposed) * (factors - 1) + low * factors);
+        part.add_(times(dropped(x, term, layer, true), place.weight, !layer.transposed) * (factors - 1) +
+                  added * factors);
       else
-        part.add_(low).mul_(factors);
-      return;
+        part.add_(added).mul_(factors);
+    } else if (drops(term, layer, false)) {
+      part.add_(result(low, place, layer));
+    } else {
+      add_times(part, 1, 1, place.of_vectors(low), term.b->value.t(), product_type(*term.b));
     }
-    const auto low = lowered(x, term, layer);
-    if (!term.b->matmul_type && !drops(term, layer, false))
-      at::addmm_out(part, part, low, term.b->value.t());
-    else
-      part.add_(dropped(times(low, *term.b, true), term, layer, false));
-  });
+  }
 }
 
-void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
-    const auto mine = gradient.narrow(1, column, columns);
-    const auto arriving = dropped(behind_magnitude(mine, term), term, layer, false);
-    const auto low = times(arriving, *term.b, false).mul_(term.scale);
+at::Tensor lowered_gradient(const at::Tensor& gradient, const Linear& layer) {
+  if (layer.adapters.empty()) return {};
+  auto out = vectors_like(gradient, layer);
+  for (const auto& place : places_of(layer))
+    add_times(place.of_vectors(out), 0, place.term.scale, arriving(gradient, place, layer), place.term.b->value,
+              product_type(*place.term.b));
+  return out;
+}
+
+void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const at::Tensor& low,
+                                 const Linear& layer) {
+  for (const auto& stack : stacks_of(layer)) {
+    const auto& term = stack.first.term;
+    const auto mine = stack.of_vectors(low);
+    if (!drops(term, layer, true)) {
+      add_times(dx, 1, 1, mine, stack.a, stack.type());
+      continue;
+    }
+    auto part = times(mine, *term.a, false);
     if (apart(term, layer)) {
-      const auto changed = mine * (term.factors.to(mine.scalar_type()) - 1);
-      dx.add_(dropped(times(low, *term.a, false) + times(changed, weight, layer.transposed), term, layer, true));
-      return;
+      const auto changed = stack.first.of_result(gradient) * (term.factors.to(gradient.scalar_type()) - 1);
+      part.add_(times(changed, stack.first.weight, layer.transposed));
     }
-    if (!term.a->matmul_type && !drops(term, layer, true))
-      at::addmm_out(dx, dx, low, term.a->value);
-    else
-      dx.add_(dropped(times(low, *term.a, false), term, layer, true));
-  });
+    dx.add_(dropped(part, term, layer, true));
+  }
 }
 
-void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer) {
-  for_each_term(layer, [&](const LowRank& term, std::int64_t column, std::int64_t columns, const Parameter& weight) {
-    const auto mine = gradient.narrow(1, column, columns);
+void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& low, const at::Tensor& x, const Linear& layer) {
+  if (layer.adapters.empty()) return;
+  const auto vectors = lowered(x, layer);
+  for (const auto& place : places_of(layer)) {
+    const auto& term = place.term;
     if (term.magnitude != nullptr && term.magnitude->trained()) {
-      const auto base = times(dropped(x, term, layer, true), weight, !layer.transposed);
-      const auto type = compute_type(mine.scalar_type());
-      const auto sums = (mine.to(type) * base.add_(result(x, term, layer)).to(type)).sum(0);
+      const auto base = times(dropped(x, term, layer, true), place.weight, !layer.transposed);
+      const auto type = compute_type(gradient.scalar_type());
+      const auto sums = (place.of_result(gradient).to(type) * base.add_(result(vectors, place, layer)).to(type)).sum(0);
       accumulate(*term.magnitude, sums / term.lengths.to(type));
     }
-    if (!term.a->trained() && !term.b->trained()) return;
-    const auto arriving = dropped(behind_magnitude(mine, term), term, layer, false);
-    weight_gradient({term.b}, arriving, lowered(x, term, layer));
-    weight_gradient({term.a}, times(arriving, *term.b, false).mul_(term.scale), dropped(x, term, layer, true));
-  });
+    weight_gradient({term.b}, arriving(gradient, place, layer), place.of_vectors(vectors));
+  }
+  const auto low_gradient = low.defined() ? low : lowered_gradient(gradient, layer);
+  for (const auto& stack : stacks_of(layer))
+    weight_gradient(stack.parameters, stack.of_vectors(low_gradient), dropped(x, stack.first.term, layer, true));
 }
 
 }  // namespace automodel::ops

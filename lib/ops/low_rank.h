@@ -57,9 +57,13 @@ Linear with_lengths(const Linear& layer, const std::function<void(const at::Tens
 void add_low_rank(at::Tensor y, const at::Tensor& x, const Linear& layer);
 /// The gradient of the result without adapters, from that of the adapted result [n, out].
 at::Tensor base_gradient(const at::Tensor& gradient, const Linear& layer);
-/// dx [n, in] += the terms' contribution to the input's gradient. gradient [n, out].
-void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const Linear& layer);
-/// Accumulates the gradients of A, B and m, now or (WeightGradients) later.
-void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& x, const Linear& layer);
+/// scale dy B of every term, side by side [n, sum of ranks], from the gradient of the result [n, out]: what the
+/// gradients of x and of every A are made from. Undefined without adapters.
+at::Tensor lowered_gradient(const at::Tensor& gradient, const Linear& layer);
+/// dx [n, in] += the terms' contribution to the input's gradient. gradient [n, out]; low: lowered_gradient().
+void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, const at::Tensor& low, const Linear& layer);
+/// Accumulates the gradients of A, B and m, now or (WeightGradients) later. low: lowered_gradient(), made here if it is
+/// undefined.
+void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& low, const at::Tensor& x, const Linear& layer);
 
 }  // namespace automodel::ops

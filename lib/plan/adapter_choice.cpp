@@ -16,6 +16,16 @@
 namespace automodel::plan {
 namespace {
 
+/// The linear layer that an adapter in a decoder layer belongs to.
+bool TrainedProducts::*product_of(arch::Part part) {
+  if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
+    return part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? &TrainedProducts::output
+                                                                              : &TrainedProducts::queries;
+  return part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown
+             ? &TrainedProducts::down
+             : &TrainedProducts::up;
+}
+
 /// "q_proj" of "model.layers.0.self_attn.q_proj".
 std::string last_part(std::string_view module) {
   return std::string(module.substr(module.rfind('.') + 1));
@@ -250,19 +260,9 @@ class Choosing {
     for (const auto& parameter : out_.all) {
       if (!parameter.trained()) continue;
       out_.elements += parameter.shape.elements();
-      if (parameter.layer >= 0) note_product(parameter);
+      if (parameter.layer >= 0)
+        out_.layers[static_cast<std::size_t>(parameter.layer)].*product_of(parameter.part) = true;
     }
-  }
-
-  void note_product(const arch::Parameter& adapter) {
-    auto& products = out_.layers[static_cast<std::size_t>(adapter.layer)];
-    const auto part = adapter.part;
-    if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
-      (part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? products.output : products.queries) = true;
-    else
-      (part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown ? products.down
-                                                                                                       : products.up) =
-          true;
   }
 
   /// A last name component where all modules that have it are selected, else their full names.
@@ -301,6 +301,11 @@ class Choosing {
 
 double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter) {
   return adapter.is_expert() ? static_cast<double>(spec.moe->top_k) / spec.moe->experts : 1;
+}
+
+bool share_input(const arch::Parameter& a, const arch::Parameter& b) {
+  return a.layer == b.layer && a.expert == b.expert && product_of(a.part) == product_of(b.part) &&
+         a.shape[1] == b.shape[1];
 }
 
 std::optional<AdapterPlan> choose_adapters(const config::LoadedRecipe& recipe, const ModelChoice& model,

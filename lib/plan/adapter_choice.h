@@ -30,6 +30,8 @@ struct AdapterPlan {
 
 /// Fraction of tokens that pass through an adapter; for an expert's adapter, those routed to that expert.
 double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter);
+/// Whether two neighbouring A's read the same input, so that one product serves both (ops/low_rank.h).
+bool share_input(const arch::Parameter& a, const arch::Parameter& b);
 
 /// Empty without a peft section. `base`: quantisation of the frozen weights, if any. Problems: adapter-target (nothing
 /// matches; a head tied to the embedding; with `training` also a match that cannot have an adapter: experts stored in

@@ -184,6 +184,26 @@ TEST_CASE("the experts of a layer are a single adapter target", "[plan][peft]") 
     if (arch::is_last_matrix(parameter)) CHECK(parameter.shape[1] == 3);
 }
 
+TEST_CASE("adapters of weights with one input have adjacent first matrices", "[plan][peft]") {
+  const auto plan = planned(recipe("target_modules: '*_proj'"));
+  std::vector<std::string> groups;  // of the first layer
+  const arch::Parameter* before = nullptr;
+  for (const auto& info : plan.adapters->all) {
+    if (!info.trained() || info.layer != 0 || arch::is_last_matrix(info)) {
+      before = nullptr;
+      continue;
+    }
+    const auto module = info.adapts.substr(0, info.adapts.rfind(".weight"));
+    const auto name = module.substr(module.rfind('.') + 1, 1);
+    if (before != nullptr && share_input(*before, info))
+      groups.back() += name;
+    else
+      groups.push_back(name);
+    before = &info;
+  }
+  CHECK(groups == std::vector<std::string>{"qkv", "o", "gu", "d"});
+}
+
 TEST_CASE("DoRA trains one magnitude per output feature of an adapted module", "[plan][peft]") {
   const auto plain = planned(recipe("target_modules: [q_proj]")),
              with = planned(recipe("target_modules: [q_proj], use_dora: true"));

@@ -81,9 +81,10 @@ class ColumnBackward : public ops::Backward {
  private:
   /// The all-reduce of input gradients overlaps with computing the weight gradients.
   at::Tensor whole(const at::Tensor& gradient) {
-    auto dx = unflat(ops::input_gradient(gradient, layer_), x_);
+    at::Tensor low;
+    auto dx = unflat(ops::input_gradient(gradient, layer_, &low), x_);
     const auto sum = group_.all_reduce(dx, comm::ReduceOp::kSum);
-    weights(gradient, x_);
+    weights(gradient, x_, low);
     sum->wait();
     return dx;
   }
@@ -93,7 +94,7 @@ class ColumnBackward : public ops::Backward {
     const bool needs_x = ops::any_trained(layer_);
     std::optional<Gathering> inputs;
     if (needs_x && overlap.gather_in_backward) inputs.emplace(group_, x_);
-    at::Tensor dx;
+    at::Tensor dx, low;
     comm::WorkPtr sum;
     at::Tensor to_scatter;
     if (overlap.scatter_in_backward) {
@@ -101,7 +102,7 @@ class ColumnBackward : public ops::Backward {
         return unflat(ops::input_gradient(flat(share_of(shaped, rank, group_.size())), layer_), x_);
       });
     } else {
-      const auto all = unflat(ops::input_gradient(gradient, layer_), shaped);
+      const auto all = unflat(ops::input_gradient(gradient, layer_, &low), shaped);
       to_scatter = all.unflatten(1, {group_.size(), x_.size(1)}).transpose(0, 1).contiguous();
       dx = at::empty(x_.sizes(), all.options());
       sum = group_.reduce_scatter(dx, to_scatter, comm::ReduceOp::kSum);
@@ -109,7 +110,7 @@ class ColumnBackward : public ops::Backward {
     }
     if (needs_x) {
       if (!inputs) inputs.emplace(group_, x_);
-      weights(gradient, inputs->wait());
+      weights(gradient, inputs->wait(), low);
     } else {
       ops::bias_gradients(gradient, layer_);
     }
@@ -122,9 +123,9 @@ class ColumnBackward : public ops::Backward {
     work.reset();
   }
 
-  void weights(const at::Tensor& gradient, const at::Tensor& x) {
+  void weights(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& low) {
     ops::bias_gradients(gradient, layer_);
-    ops::weight_gradients(gradient, flat(x), layer_);
+    ops::weight_gradients(gradient, flat(x), layer_, low);
   }
 
   comm::Communicator& group_;
@@ -145,15 +146,15 @@ class RowBackward : public ops::Backward {
     ops::NoGraph guard;
     const auto share = gradients[0].contiguous();
     ops::bias_gradients(flat(share), layer_);
-    at::Tensor dx, whole = share;
+    at::Tensor dx, low, whole = share;
     if (options_.sequence && options_.overlap.gather) {
       dx = gather_and(
           group_, share, x_.size(2), [&](const at::Tensor& part) { return ops::input_gradient(part, layer_); }, &whole);
     } else {
       if (options_.sequence) whole = move(group_, share, Move::kGatherTokens);
-      dx = unflat(ops::input_gradient(flat(whole), layer_), x_);
+      dx = unflat(ops::input_gradient(flat(whole), layer_, &low), x_);
     }
-    ops::weight_gradients(flat(whole), flat(x_), layer_);
+    ops::weight_gradients(flat(whole), flat(x_), layer_, low);
     return {dx.to(input_type_)};
   }
   void visit_saved(const std::function<void(at::Tensor&)>& visit) override { visit(x_); }
