@@ -12,7 +12,7 @@ if [ "${1:-}" = --all ]; then
   all=yes
   shift
 fi
-scripts/install_dependencies.sh --dev ${all:+--cuda}
+scripts/install_dependencies.sh --dev ${all:+--cuda --arm}
 cmake --preset release -DBUILD_TESTING=ON >/dev/null
 if [ -n "$all" ]; then
   cmake --build build/release

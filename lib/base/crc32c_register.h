@@ -1,5 +1,5 @@
-// The inner loop of crc32c.cpp in two forms. The build compiles crc32c_sse42.cpp on x86-64, crc32c_portable.cpp
-// elsewhere.
+// The inner loop of crc32c.cpp in three forms. The build compiles crc32c_sse42.cpp on x86-64,
+// crc32c_arm.cpp on Arm and crc32c_portable.cpp elsewhere.
 #pragma once
 
 #include <cstddef>

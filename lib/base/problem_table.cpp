@@ -149,7 +149,8 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "optimizer updates low-precision weights.",
      "Remove the key; masters are then float32."},
     {"slow-bfloat16", ExitCode::kOk,
-     "*Warning.* A CPU without instructions for bfloat16 (AVX512-BF16 or AMX) computes in bfloat16 because the recipe "
+     "*Warning.* A CPU without instructions for bfloat16 (AVX512-BF16, AMX or Arm's) computes in bfloat16 because the "
+     "recipe "
      "or the model's `config.json` says so; a step is no faster than in float32.",
      "Set `model.torch_dtype: float32`."},
     {"sequence-parallel", ExitCode::kOk, "*Warning.* `enable_async_tensor_parallel` turned `sequence_parallel` on.",

@@ -11,7 +11,7 @@ namespace automodel::estimate {
 namespace {
 
 struct CpuInfo {
-  std::string name = "unknown CPU", vendor = {}, flags = {};
+  std::string name = "unknown CPU", vendor = {}, flags = {}, implementer = {}, part = {};
   int family = 0;
   double clock = 2.5e9;
   bool has(std::string_view flag) const {  // flags are words between spaces
@@ -19,16 +19,18 @@ struct CpuInfo {
   }
 };
 
-/// Ends at the first processor's flags, which come last.
+/// Of the first processor, whose lines end with an empty one.
 CpuInfo read(std::istream& info) {
   CpuInfo out;
-  for (std::string line; std::getline(info, line) && out.flags.empty();) {
+  for (std::string line; std::getline(info, line) && !line.empty();) {
     const auto value = [&] { return line.substr(std::min(line.find(':') + 2, line.size())); };
     if (line.starts_with("vendor_id")) out.vendor = value();
     if (line.starts_with("cpu family")) out.family = std::atoi(value().c_str());
     if (line.starts_with("model name")) out.name = value();
     if (line.starts_with("cpu MHz")) out.clock = std::max(out.clock, std::atof(value().c_str()) * 1e6);
     if (line.starts_with("flags")) out.flags = ' ' + value() + ' ';
+    if (line.starts_with("CPU implementer")) out.implementer = value();
+    if (line.starts_with("CPU part")) out.part = value();
   }
   return out;
 }
@@ -39,7 +41,7 @@ struct Measured {
   std::string_view vendor;
   int family;
   std::string_view flag;
-  double float32, memory, gain_avx512;
+  double float32, memory, gain_dot;
 };
 constexpr std::array kMeasured = {
     Measured{"AuthenticAMD", 26, "avx512f", 255e9, 20e9, 1.9},  // EPYC, fifth generation: 512-bit units
@@ -49,12 +51,36 @@ constexpr std::array kMeasured = {
     Measured{"GenuineIntel", 6, "avx512_bf16", 140e9, 20e9, 0.6},
 };
 
+/// Arm's processors have a number for a name, and no clock: nominal ones of servers (AWS Graviton 2 to 4, NVIDIA Grace,
+/// Ampere), and pipes of 4 fused multiply-adds a cycle. Not measured.
+struct ArmCore {
+  std::string_view implementer, part, name;
+  double clock;
+  int pipes;
+};
+constexpr std::array kArmCores = {
+    ArmCore{"0x41", "0xd0c", "Arm Neoverse N1", 2.5e9, 2}, ArmCore{"0x41", "0xd40", "Arm Neoverse V1", 2.6e9, 4},
+    ArmCore{"0x41", "0xd49", "Arm Neoverse N2", 2.7e9, 2}, ArmCore{"0x41", "0xd4f", "Arm Neoverse V2", 2.8e9, 4},
+    ArmCore{"0x41", "0xd84", "Arm Neoverse V3", 2.8e9, 4}, ArmCore{"0x41", "0xd8e", "Arm Neoverse N3", 2.7e9, 2},
+    ArmCore{"0xc0", "0xac3", "Ampere-1", 2.8e9, 2},        ArmCore{"0xc0", "0xac4", "Ampere-1A", 3.0e9, 2},
+};
+
+CpuRates arm_rates(const CpuInfo& cpu) {
+  const auto* core = std::find_if(kArmCores.begin(), kArmCores.end(), [&](const ArmCore& each) {
+    return each.implementer == cpu.implementer && each.part == cpu.part;
+  });
+  if (core == kArmCores.end())
+    return {.name = "Arm CPU " + cpu.implementer + ' ' + cpu.part, .float32 = cpu.clock * 2 * 8, .memory = 12e9};
+  return {.name = std::string(core->name), .float32 = core->clock * core->pipes * 8, .memory = 12e9};
+}
+
 }  // namespace
 
 double CpuRates::gain(BFloat16Unit unit) const {
   switch (unit) {
     case BFloat16Unit::kNone: return 1;
-    case BFloat16Unit::kAvx512: return gain_avx512;
+    case BFloat16Unit::kAvx512:
+    case BFloat16Unit::kArm: return gain_dot;
     case BFloat16Unit::kAmx: return gain_amx;
   }
   return 1;
@@ -62,11 +88,12 @@ double CpuRates::gain(BFloat16Unit unit) const {
 
 CpuRates cpu_rates(std::istream& info) {
   const auto cpu = read(info);
+  if (!cpu.part.empty()) return arm_rates(cpu);
   const auto* row = std::find_if(kMeasured.begin(), kMeasured.end(), [&](const Measured& each) {
     return each.vendor == cpu.vendor && each.family == cpu.family && cpu.has(each.flag);
   });
   if (row != kMeasured.end())
-    return {.name = cpu.name, .float32 = row->float32, .memory = row->memory, .gain_avx512 = row->gain_avx512};
+    return {.name = cpu.name, .float32 = row->float32, .memory = row->memory, .gain_dot = row->gain_dot};
   // Two units of fused multiply-adds. The nominal clock stands for matmuls at a higher one.
   const double lanes = cpu.has("avx512f") ? 16 : cpu.has("avx2") ? 8 : 4;
   return {.name = cpu.name, .float32 = cpu.clock * lanes * 4, .memory = 12e9};

@@ -13,7 +13,7 @@ struct CpuRates {
   double float32 = 0;  ///< FLOP/s of float32 matmuls
   double memory = 0;   ///< bytes per second
   /// Step time in float32 relative to bfloat16, for layers, by the unit that multiplies bfloat16.
-  double gain_avx512 = 1.5, gain_amx = 2.5;
+  double gain_dot = 1.5, gain_amx = 2.5;
   double gain(BFloat16Unit unit) const;
 };
 

@@ -40,7 +40,8 @@ class MachineCosts : public plan::Costs {
     if (!plan.cuda && plan.types.compute == DType::kBFloat16 && request_.bfloat16 == BFloat16Unit::kNone)
       report.warn("slow-bfloat16", key_of_type(report))
           .says(
-              "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX): a step is no faster than in "
+              "this processor has no instructions for bfloat16 (AVX512-BF16, AMX or Arm's): a step is no faster than "
+              "in "
               "float32")
           .hint("set model.torch_dtype: float32 to compute in float32, whatever the dtype of the model's files");
     report.refuse_all(std::move(problems_), "");

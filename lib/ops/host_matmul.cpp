@@ -80,13 +80,18 @@ constexpr Tokens kFromFew = {kFewTokens, std::numeric_limits<std::int64_t>::max(
 constexpr Tokens kFromEight = {8, std::numeric_limits<std::int64_t>::max()};
 constexpr Tokens kAny = {1, std::numeric_limits<std::int64_t>::max()};
 
+bool runs(std::string_view instruction_set) {
+  return kernels().instruction_set == instruction_set;
+}
 bool wide_vectors() {
-  return std::string_view(kernels().instruction_set) == "avx512";
+  return runs("avx512");
 }
 
-/// ATEN_CPU_CAPABILITY disables the tiles along with LibTorch's own code for such vectors.
+/// ATEN_CPU_CAPABILITY disables the tiles along with LibTorch's own code for such vectors. On Arm it names SVE, which
+/// they do not use.
 template <class T>
 bool tiles_allowed() {
+  if (runs("neon")) return has_tiles<T>();
   return has_tiles<T>() && at::get_cpu_capability() == (wide_vectors() ? "AVX512" : "AVX2");
 }
 
@@ -102,7 +107,7 @@ const Choice& choice();
 template <>
 const Choice& choice<float>() {
   static const Choice found = [] {
-    if (!tiles_allowed<float>()) return Choice{};
+    if (!tiles_allowed<float>()) return Choice{};  // so on Arm, where NVIDIA's library (NVPL) computes them
     if (!wide_vectors()) return processor().intel ? Choice{} : Choice{{kFromEight, Tokens{}, Tokens{8, 48}}};
     if (!processor().intel) return Choice{{kFromFew, kFromFew, kFromFew}, true};
     return Choice{{Tokens{kFewTokens, 256}, Tokens{}, Tokens{kFewTokens, 256}}};
@@ -111,8 +116,8 @@ const Choice& choice<float>() {
 }
 
 /// Without AMX, oneDNN has only the same instructions as our tiles, and repacks the weight for every GEMM; without
-/// AVX-512 it has none, and LibTorch's own loops take over. Weight gradients are accumulated in float32 instead, by
-/// host_matmul().
+/// AVX-512 it has none, and LibTorch's own loops take over; on Arm its library rounds a sum more than once. Weight
+/// gradients are accumulated in float32 instead, by host_matmul().
 template <>
 const Choice& choice<Bits>() {
   static const Choice found = [] {

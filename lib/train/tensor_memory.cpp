@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include <malloc.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
 
 namespace automodel::train {
 namespace {
@@ -74,20 +76,19 @@ void advise_huge_pages(void* block, std::size_t bytes) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
-/// Forwards to PyTorch's own allocator, counts, and keeps large blocks, as many as do not raise the process's peak. One
-/// per process, never destroyed, because tensors may outlive main. oneDNN uses raw memory that must be freed given only
-/// its data pointer, so sizes come from the C library (malloc_usable_size). A header in front of each block would work
-/// too, but fragmented memory more (a third more process memory when sharded units are allocated and freed).
+/// Counts what the C library gives, and keeps large blocks, as many as do not raise the process's peak. One per
+/// process, never destroyed, because tensors may outlive main. oneDNN uses raw memory that must be freed given only its
+/// data pointer, so sizes come from the C library (malloc_usable_size), and blocks, too: LibTorch's own are from
+/// another one (mimalloc) on Arm. A header in front of each block would work as well, but fragmented memory more (a
+/// third more process memory when sharded units are allocated and freed).
 class CountingAllocator : public c10::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
-
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes == 0) return inner_->allocate(0);
+    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     void* block = bytes < LargeBlocks::kSmallestRequest ? nullptr : large_.take(bytes);
     if (block == nullptr) {
       make_room(static_cast<std::int64_t>(bytes));
-      block = inner_->raw_allocate(bytes);
+      if (posix_memalign(&block, c10::gAlignment, bytes) != 0) throw std::bad_alloc();
       if (bytes >= LargeBlocks::kSmallestRequest) advise_huge_pages(block, bytes);
     }
     const auto size = static_cast<std::int64_t>(malloc_usable_size(block));
@@ -97,7 +98,7 @@ class CountingAllocator : public c10::Allocator {
     return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   std::int64_t take_peak() { return peak_.exchange(now_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
 
@@ -115,16 +116,15 @@ class CountingAllocator : public c10::Allocator {
     if (size >= LargeBlocks::kSmallest)
       owner->large_.keep(data, size);
     else
-      owner->inner_->raw_deallocate(data);
+      std::free(data);
   }
 
   /// Kept blocks give way, so that they and what is in use never exceed the most that was ever in use.
   void make_room(std::int64_t bytes) {
     const auto room = highest_.load(std::memory_order_relaxed) - now_.load(std::memory_order_relaxed) - bytes;
-    large_.shrink(std::max<std::int64_t>(room, 0), [this](void* block) { inner_->raw_deallocate(block); });
+    large_.shrink(std::max<std::int64_t>(room, 0), [](void* block) { std::free(block); });
   }
 
-  c10::Allocator* inner_;
   LargeBlocks large_;
   std::atomic<std::int64_t> now_ = 0, peak_ = 0, highest_ = 0;
 };
@@ -145,7 +145,7 @@ void count_tensor_memory() {
   // Ranks that are threads of one process arrive together; a second allocator around the first would release forever.
   static std::once_flag begun;
   std::call_once(begun, [] {
-    auto* allocator = new CountingAllocator(c10::GetCPUAllocator());
+    auto* allocator = new CountingAllocator;
     counting.store(allocator);
     c10::SetCPUAllocator(allocator, 100);
   });

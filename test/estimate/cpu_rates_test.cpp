@@ -39,4 +39,19 @@ TEST_CASE("other processors: clock times lanes", "[estimate]") {
   CHECK(cpu_rates(nothing).name == "unknown CPU");
 }
 
+TEST_CASE("Arm's processors are known by implementer and part", "[estimate]") {
+  const auto rates = [](const std::string& implementer, const std::string& part) {
+    std::istringstream info(
+        "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd crc32 bf16\nCPU implementer\t: " + implementer +
+        "\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: " + part +
+        "\nCPU revision\t: 0\n\nprocessor\t: 1\nCPU part\t: 0xfff\n");
+    return cpu_rates(info);
+  };
+  CHECK(rates("0x41", "0xd4f").name == "Arm Neoverse V2");
+  CHECK(rates("0x41", "0xd4f").float32 == 2.8e9 * 4 * 8);
+  CHECK(rates("0x41", "0xd0c").float32 == 2.5e9 * 2 * 8);
+  CHECK(rates("0x46", "0x001").name == "Arm CPU 0x46 0x001");
+  CHECK(rates("0x41", "0xd4f").gain(BFloat16Unit::kArm) > 1);
+}
+
 }  // namespace automodel::estimate

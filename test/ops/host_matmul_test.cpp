@@ -14,6 +14,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/processor.h"
 #include "ops/linear.h"
 #include "ops/parameter.h"
 #include "ops/tiled_matmul.h"
@@ -288,10 +289,20 @@ TEST_CASE("host_matmul accumulates correctly for every operand layout", "[host m
   check_layouts<c10::BFloat16>(at::kBFloat16);
 }
 
-namespace avx2 {  // lib/ops/kernels/dispatch.cpp
+// lib/ops/kernels/dispatch_x86.cpp, dispatch_arm.cpp
+#ifdef __aarch64__
+namespace neon {
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
+}
+namespace neon_bfloat16 {
+MatmulKernels<c10::BFloat16> bfloat16_matmuls();
+}
+#else
+namespace avx2 {
 MatmulKernels<float> float_matmuls();
 MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 }  // namespace avx2
+#endif
 
 namespace {
 
@@ -325,15 +336,23 @@ void check_table(const MatmulKernels<T>& by, at::ScalarType type, const Size& si
 
 }  // namespace
 
-TEST_CASE("tiles for AVX2 multiply on every processor that has it", "[host matmul]") {
+TEST_CASE("tiles multiply on every processor that has their instructions", "[host matmul]") {
+#ifndef __aarch64__
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
+#endif
   at::manual_seed(12);
   for (const auto& size : {Size{1, 1, 1}, Size{3, 2, 5}, Size{6, 33, 16}, Size{7, 9, 17}, Size{40, 32, 70},
                            Size{129, 65, 47}, Size{31, 900, 35}, Size{200, 1024, 90}})
     for (const bool transposed : {false, true})
       for (const bool packs_rows : {false, true}) {
+#ifdef __aarch64__
+        check_table(neon::bfloat16_matmuls(), at::kBFloat16, size, transposed, packs_rows);
+        if (processor().bfloat16 == BFloat16Unit::kArm)
+          check_table(neon_bfloat16::bfloat16_matmuls(), at::kBFloat16, size, transposed, packs_rows);
+#else
         check_table(avx2::float_matmuls(), at::kFloat, size, transposed, packs_rows);
         check_table(avx2::bfloat16_matmuls(), at::kBFloat16, size, transposed, packs_rows);
+#endif
       }
 }
 

@@ -31,6 +31,12 @@ target_compile_options(automodel_warnings INTERFACE
 # g++ collects its garbage from 1 GB on, not from 128 MB: a large source takes a tenth less time and a quarter more memory.
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1048576>)
 
+# Every x86-64 rounds products before it adds them (kernels for one instruction set apart); where the base instructions have
+# fused multiply-adds, compilers would use them, and plans and searched schedules would be others in the last digit.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options(-ffp-contract=off)
+endif()
+
 # automodel_optimise_less(<target>): code that runs once in a run, or whose time is that of what it calls. Optimising it as
 # the rest is would be a tenth of the whole build (docs/performance.md).
 function(automodel_optimise_less target)

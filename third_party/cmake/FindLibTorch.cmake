@@ -47,6 +47,10 @@ if(LibTorch_FOUND AND NOT TARGET torch::cpu)
   # Checks in its headers do not name the folder either.
   target_compile_options(torch::cpu INTERFACE
     $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-ffile-prefix-map=${LIBTORCH_ROOT}/include/=>)
+  # Its Half is made from __fp16 on Arm, so every conversion to it narrows; builds for x86-64 have the warning.
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+    target_compile_options(torch::cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-float-conversion>)
+  endif()
   # One header for each operator, instead of all operators with every tensor.
   target_compile_definitions(torch::cpu INTERFACE AT_PER_OPERATOR_HEADERS)
   # at::parallel_for is a template whose loop runs on one thread unless the including source is compiled with OpenMP. One

@@ -1,9 +1,9 @@
-// GEMM with float accumulation, for vectors of 16 or 8 floats (vectors_avx512.h, vectors_avx2.h). A tile of at most
-// kBlock x kPanel sums, which fill the registers, stays there over up to kMatmulDepth lanes of the inner dimension; a
-// deeper one is cut into nearly equal parts, added to `out` one after the other. So the order of additions depends on
-// the inner dimension alone, not on how rows and columns are divided. Operands are packed into 32-bit lanes: one number
-// as a float, or two bfloat16 that are neighbours in the inner dimension. Who packs what, and when, is decided in
-// tiled_matmul.cpp.
+// GEMM with float accumulation, for vectors of 16, 8 or 4 floats (vectors_avx512.h, vectors_avx2.h, vectors_neon.h). A
+// tile of at most kBlock x kPanel sums, which fill the registers, stays there over up to kMatmulDepth lanes of the
+// inner dimension; a deeper one is cut into nearly equal parts, added to `out` one after the other. So the order of
+// additions depends on the inner dimension alone, not on how rows and columns are divided. Operands are packed into
+// 32-bit lanes: one number as a float, or two bfloat16 that are neighbours in the inner dimension. Who packs what, and
+// when, is decided in tiled_matmul.cpp.
 //
 // A class `Lane` defines the contents of a lane (matmul_float.cpp, matmul_bfloat16.cpp):
 //   Number, kNumbers             the element type, and how many are in a lane
@@ -22,8 +22,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <immintrin.h>
-
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/transpose.h"
 
@@ -31,10 +29,11 @@ namespace automodel::ops::AUTOMODEL_ISA {
 namespace {
 
 /// Sums fill the registers: 28 of 32, or 12 of 16, beside two vectors of the panel and one number of the block.
-constexpr std::int64_t kBlock = kLanes == 16 ? 14 : 6, kPanel = 2 * kLanes;
+constexpr std::int64_t kBlock = kLanes == 8 ? 6 : 14, kPanel = 2 * kLanes;
 /// Size, in floats, of the part of the shared operand that a core keeps in its L2 cache while it streams the other
-/// operand past it. Processors without AVX-512 have smaller ones: 256 or 512 KiB.
-constexpr std::int64_t kHeld = (kLanes == 16 ? 128 : 32) * 1024;
+/// operand past it. Processors with no more than AVX2 have smaller ones (256 or 512 KiB) than those with AVX-512 and
+/// Arm's (1 or 2 MiB).
+constexpr std::int64_t kHeld = (kLanes == 8 ? 32 : 128) * 1024;
 /// A cache line, in floats and in bytes.
 constexpr std::int64_t kLineFloats = 16, kLine = 64;
 
@@ -79,13 +78,17 @@ void pack_direct(const NumberOf<Lane>* x, std::int64_t stride, std::int64_t colu
     store(out, Lane::load_strided(x, stride, inner - i, columns));
 }
 
-/// Packs `count` rows of a matrix, from `first` on, into a block for tiles.
+/// Packs `count` rows of a matrix, from `first` on, into a block for tiles, a vector of rows at a time: the last one
+/// first, because what its stores write beyond `count` is where the next line's first rows go.
 template <class Lane>
 void pack_rows(const MatrixOf<Lane>& a, std::int64_t first, std::int64_t count, std::int64_t inner, float* out) {
-  if (a.transposed)
-    pack_direct<Lane>(a.data + first, a.stride, count, inner, out, count);
-  else
-    pack_transposed<Lane>(a.data + first * a.stride, a.stride, count, inner, out, count);
+  for (auto row = (count - 1) / kLanes * kLanes; row >= 0; row -= kLanes) {
+    const auto rows = std::min(kLanes, count - row);
+    if (a.transposed)
+      pack_direct<Lane>(a.data + first + row, a.stride, rows, inner, out + row, count);
+    else
+      pack_transposed<Lane>(a.data + (first + row) * a.stride, a.stride, rows, inner, out + row, count);
+  }
 }
 
 /// Packs the panel of kPanel columns from `first` on, of which `count` exist.
@@ -135,8 +138,8 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
   Out* line = at.out;
 #pragma GCC unroll 1
   for (int r = 0; r < kRows; ++r, line += at.stride) {
-    _mm_prefetch(line, _MM_HINT_T0);
-    if (sizeof(Out) == sizeof(float)) _mm_prefetch(line + kLanes, _MM_HINT_T0);
+    __builtin_prefetch(line);
+    if (sizeof(Out) == sizeof(float)) __builtin_prefetch(line + kLanes);
   }
   Floats left[kRows], right[kRows];
 #pragma GCC unroll 14
@@ -153,8 +156,8 @@ void tile(const float* a, const float* b, std::int64_t n, const Tile<Lane, Out>&
   const char* ahead = at.ahead.first;
   std::int64_t i = n;
   for (; i >= 8; i -= 8, a += 8 * kRows, b += 8 * kPanel, ahead += at.ahead.step) {
-    _mm_prefetch(ahead, _MM_HINT_T1);
-    _mm_prefetch(ahead + at.ahead.second, _MM_HINT_T1);
+    __builtin_prefetch(ahead, 0, 2);  // into L2
+    __builtin_prefetch(ahead + at.ahead.second, 0, 2);
 #pragma GCC unroll 8
     for (int u = 0; u < 8; ++u) step(a + u * kRows, b + u * kPanel);
   }

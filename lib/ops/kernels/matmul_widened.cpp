@@ -1,8 +1,8 @@
-// bfloat16 GEMM for AVX2, which has no instruction for it: numbers are widened to floats while they are packed.
+// bfloat16 GEMM for processors without an instruction for it: numbers are widened to floats while they are packed.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
-
-#include <immintrin.h>
+#include <cstring>
 
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/matmul_tiles.h"
@@ -33,8 +33,11 @@ struct Widened {
 
  private:
   static Floats widened(const Number* x) {
-    const auto bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    using Halves [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
+    using Words [[gnu::vector_size(4 * kLanes)]] = std::uint32_t;
+    Halves bits;
+    std::memcpy(&bits, x, sizeof(bits));
+    return std::bit_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
   }
 };
 

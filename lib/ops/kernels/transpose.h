@@ -68,9 +68,9 @@ __attribute__((always_inline)) inline void transpose(Square& x) {
         to[k * kGroups + kGroups / 2 + g] = shuffled<every_second<1>>(a, b);
       }
   };
-  blocks(x, t);
+  if constexpr (kGroups > 1) blocks(x, t);
   if constexpr (kGroups == 4) blocks(t, x);
-  const Square& done = kGroups == 4 ? x : t;
+  const Square& done = kGroups == 2 ? t : x;
   Square lines;
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < n; ++i) lines[i] = done[i % 4 * kGroups + i / 4];
