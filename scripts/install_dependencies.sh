@@ -99,28 +99,30 @@ install_arm_packages() {
   [ ! -e "$sysroot/usr/lib/aarch64-linux-gnu/libmpi.so.40" ] || return 0
   echo "downloading packages for Arm (108 MB, 495 MB unpacked) to $deps/aarch64"
   lists="$(mktemp -d)"
+  trap 'rm -rf "$lists"' RETURN
   mkdir -p "$lists/state/lists/partial" "$lists/cache/archives/partial" "$deps/aarch64"
   : > "$lists/status"
   local apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=
     -o Dir::State="$lists/state" -o Dir::State::status="$lists/status" -o Dir::Cache="$lists/cache" -o Debug::NoLocking=1)
   libraries="$(awk '$1 ~ /-dev$/ && $2 == "build" || $1 ~ /^(openmpi-bin|catch2)$/ {print $1}' third_party/apt.txt)"
-  "${apt[@]}" update
+  "${apt[@]}" update || return 1
   # shellcheck disable=SC2086  # a word for each package
-  "${apt[@]}" install -y --no-install-recommends --download-only libc6-dev libstdc++-12-dev $libraries >/dev/null
+  "${apt[@]}" install -y --no-install-recommends --download-only libc6-dev libstdc++-12-dev $libraries >/dev/null || return 1
   rm -rf "$sysroot.part"
   mkdir -p "$sysroot.part"
-  for package in "$lists"/cache/archives/*.deb; do dpkg -x "$package" "$sysroot.part"; done
+  for package in "$lists"/cache/archives/*.deb; do dpkg -x "$package" "$sysroot.part" || return 1; done
   (  # links into the system, to what has been unpacked
     cd "$sysroot.part"
     find . -lname '/*' | while read -r link; do
       [ ! -e ".$(readlink "$link")" ] || ln -sfn "$(realpath --relative-to="$(dirname "$link")" ".$(readlink "$link")")" "$link"
     done
   )
-  rm -rf "$lists" "$sysroot"
+  rm -rf "$sysroot"
   mv "$sysroot.part" "$sysroot"
 }
-if [ "$arm" = yes ]; then
-  install_arm_packages
+if [ "$arm" = yes ] && ! install_arm_packages; then
+  echo "Debian's packages for Arm could not be downloaded; nothing is built for it" >&2
+elif [ "$arm" = yes ]; then
   install_torch third_party/pip.txt "$deps/aarch64" aarch64
   install_arrow "$deps/aarch64" aarch64
 fi
