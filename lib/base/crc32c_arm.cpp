@@ -8,8 +8,7 @@
 namespace automodel::detail {
 namespace {
 
-__attribute__((target("+crc"))) std::uint32_t by_instruction(std::uint32_t state, const char* bytes,
-                                                               std::size_t size) {
+__attribute__((target("+crc"))) std::uint32_t by_instruction(std::uint32_t state, const char* bytes, std::size_t size) {
   for (; size >= 8; bytes += 8, size -= 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes, 8);
