@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c_register.h"
+#include "base/processor.h"
 
 namespace automodel {
 namespace {
@@ -76,8 +77,17 @@ std::uint32_t crc32c_by_table(std::uint32_t state, const char* bytes, std::size_
 
 }  // namespace detail
 
+namespace {
+
+std::uint32_t after_bytes(std::uint32_t state, std::string_view bytes) {
+  return (processor().crc32 ? detail::crc32c_by_instruction : detail::crc32c_by_table)(state, bytes.data(),
+                                                                                       bytes.size());
+}
+
+}  // namespace
+
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t checksum) {
-  return ~detail::crc32c_fastest(~checksum, bytes.data(), bytes.size());
+  return ~after_bytes(~checksum, bytes);
 }
 
 std::uint32_t masked_crc32c(std::string_view bytes) {
@@ -86,7 +96,7 @@ std::uint32_t masked_crc32c(std::string_view bytes) {
 }
 
 void PiecewiseCrc32c::add(std::uint64_t offset, std::string_view bytes) {
-  const std::uint32_t own = detail::crc32c_fastest(0, bytes.data(), bytes.size());
+  const std::uint32_t own = after_bytes(0, bytes);
   state_ ^= after_zeros(own, size_ - (offset + bytes.size()));
 }
 

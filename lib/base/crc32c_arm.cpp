@@ -3,12 +3,11 @@
 #include <arm_acle.h>
 
 #include "base/crc32c_register.h"
-#include "base/processor.h"
 
 namespace automodel::detail {
-namespace {
 
-__attribute__((target("+crc"))) std::uint32_t by_instruction(std::uint32_t state, const char* bytes, std::size_t size) {
+__attribute__((target("+crc"))) std::uint32_t crc32c_by_instruction(std::uint32_t state, const char* bytes,
+                                                                    std::size_t size) {
   for (; size >= 8; bytes += 8, size -= 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes, 8);
@@ -16,13 +15,6 @@ __attribute__((target("+crc"))) std::uint32_t by_instruction(std::uint32_t state
   }
   for (; size > 0; ++bytes, --size) state = __crc32cb(state, static_cast<unsigned char>(*bytes));
   return state;
-}
-
-}  // namespace
-
-std::uint32_t crc32c_fastest(std::uint32_t state, const char* bytes, std::size_t size) {
-  const bool has_instruction = processor().crc32;
-  return has_instruction ? by_instruction(state, bytes, size) : crc32c_by_table(state, bytes, size);
 }
 
 }  // namespace automodel::detail

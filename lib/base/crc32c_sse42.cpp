@@ -3,13 +3,11 @@
 #include <nmmintrin.h>
 
 #include "base/crc32c_register.h"
-#include "base/processor.h"
 
 namespace automodel::detail {
-namespace {
 
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::uint32_t state, const char* bytes,
-                                                               std::size_t size) {
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::uint32_t state, const char* bytes,
+                                                                      std::size_t size) {
   std::uint64_t wide = state;
   for (; size >= 8; bytes += 8, size -= 8) {
     std::uint64_t word = 0;
@@ -19,13 +17,6 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::uint32_t sta
   auto narrow = static_cast<std::uint32_t>(wide);
   for (; size > 0; ++bytes, --size) narrow = _mm_crc32_u8(narrow, static_cast<unsigned char>(*bytes));
   return narrow;
-}
-
-}  // namespace
-
-std::uint32_t crc32c_fastest(std::uint32_t state, const char* bytes, std::size_t size) {
-  const bool has_instruction = processor().crc32;
-  return has_instruction ? by_instruction(state, bytes, size) : crc32c_by_table(state, bytes, size);
 }
 
 }  // namespace automodel::detail

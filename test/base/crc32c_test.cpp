@@ -31,7 +31,7 @@ TEST_CASE("CRC-32C matches published test vectors", "[base]") {
 TEST_CASE("table-based and hardware CRC-32C agree at every length, and a checksum can be continued", "[base]") {
   const std::string bytes = noise(200);
   for (std::size_t size = 0; size <= bytes.size(); ++size) {
-    CHECK(detail::crc32c_by_table(~0U, bytes.data(), size) == detail::crc32c_fastest(~0U, bytes.data(), size));
+    CHECK(detail::crc32c_by_table(~0U, bytes.data(), size) == ~crc32c(bytes.substr(0, size)));
     CHECK(crc32c(bytes.substr(size), crc32c(bytes.substr(0, size))) == crc32c(bytes));
   }
 }
