@@ -314,7 +314,7 @@ void add_low_rank_input_gradient(at::Tensor dx, const at::Tensor& gradient, cons
 }
 
 void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& low, const at::Tensor& x, const Linear& layer) {
-  if (layer.adapters.empty()) return;
+  if (layer.adapters.empty() || !any_trained(layer)) return;
   const auto vectors = lowered(x, layer);
   for (const auto& place : places_of(layer)) {
     const auto& term = place.term;
