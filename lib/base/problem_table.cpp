@@ -150,8 +150,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Remove the key; masters are then float32."},
     {"slow-bfloat16", ExitCode::kOk,
      "*Warning.* A CPU without instructions for bfloat16 (AVX512-BF16, AMX or Arm's) computes in bfloat16 because the "
-     "recipe "
-     "or the model's `config.json` says so; a step is no faster than in float32.",
+     "recipe or the model's `config.json` says so; a step is no faster than in float32.",
      "Set `model.torch_dtype: float32`."},
     {"sequence-parallel", ExitCode::kOk, "*Warning.* `enable_async_tensor_parallel` turned `sequence_parallel` on.",
      "Set `distributed.sequence_parallel: true`."},

@@ -41,8 +41,7 @@ class MachineCosts : public plan::Costs {
       report.warn("slow-bfloat16", key_of_type(report))
           .says(
               "this processor has no instructions for bfloat16 (AVX512-BF16, AMX or Arm's): a step is no faster than "
-              "in "
-              "float32")
+              "in float32")
           .hint("set model.torch_dtype: float32 to compute in float32, whatever the dtype of the model's files");
     report.refuse_all(std::move(problems_), "");
   }

@@ -11,15 +11,13 @@ namespace neon_bfloat16 {
 MatmulKernels<c10::BFloat16> bfloat16_matmuls();
 }
 
-static Kernels choose() {
-  auto table = neon::table("neon");
-  const bool dot = processor().bfloat16 == BFloat16Unit::kArm;
-  table.matmul_bfloat16 = dot ? neon_bfloat16::bfloat16_matmuls() : neon::bfloat16_matmuls();
-  return table;
-}
-
 const Kernels& kernels() {
-  static const Kernels chosen = choose();
+  static const Kernels chosen = [] {
+    auto table = neon::table("neon");
+    const bool dot = processor().bfloat16 == BFloat16Unit::kArm;
+    table.matmul_bfloat16 = dot ? neon_bfloat16::bfloat16_matmuls() : neon::bfloat16_matmuls();
+    return table;
+  }();
   return chosen;
 }
 

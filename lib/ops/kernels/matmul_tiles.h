@@ -208,7 +208,7 @@ inline Ahead nowhere(const float* somewhere) {
 constexpr std::int64_t kPanelTiles = kPanel / 4;
 
 /// What the tile of row block `i` prefetches of the panel from column `first` on, before it is packed: the first
-/// kPanelTiles blocks together cover all of it.
+/// kPanelTiles blocks together cover all of it (of panels of 8 columns a half or a quarter of the rows).
 template <class Lane>
 Ahead ahead_of_panel(const MatrixOf<Lane>& b, std::int64_t first, std::int64_t i) {
   constexpr std::int64_t kSize = sizeof(NumberOf<Lane>);
