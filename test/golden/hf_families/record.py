@@ -2,11 +2,13 @@
 """Records what transformers computes from a tiny model of a family, with weights and data that are functions of a seed.
 
     record.py OUTPUT.json --config CONFIG.json [--like MODEL.safetensors] [--set KEY=JSON ...] [--eval] [--classes FILE.py]
+    record.py OUTPUT.json --again [--classes FILE.py]
 
 CONFIG.json is the model's configuration. Weights are uniform about a mean: mean and spread of each tensor are those of
-MODEL.safetensors where it is given, else they follow from the shape and from what transformers initialises. README.md
-says what stands in the result. Needs torch 2.11 and transformers 5.23."""
-import argparse, json, math, pathlib, runpy, tempfile
+MODEL.safetensors where it is given, else they follow from the shape and from what transformers initialises. With --again,
+configuration, means and spreads are those of OUTPUT.json. README.md says what stands in the result. Needs torch 2.11 and
+transformers 5.23."""
+import argparse, contextlib, json, math, pathlib, runpy, tempfile
 
 import numpy as np
 import torch
@@ -96,6 +98,32 @@ def gradients(model, folder):
     return stored(copy)
 
 
+@contextlib.contextmanager
+def margins(found):
+    """Appends to `found`, for each choice of the k largest, how much the last one chosen is above the first one left out,
+    in standard deviations of the row. Equal scores (masked, or negative before a ReLU) are equal on every processor."""
+    real = torch.topk
+
+    def topk(x, k, dim=-1, *rest, **named):
+        with torch.no_grad():
+            rows = x.detach().double().movedim(dim, -1)
+            if k < rows.shape[-1]:
+                best = real(rows, k + 1).values
+                finite = torch.where(rows > -1e30, rows, torch.nan)  # not masked
+                spread = (finite - finite.nanmean(-1, True)).square().nanmean(-1).sqrt()
+                apart = (best[..., k - 1] - best[..., k]) / spread
+                apart = apart[apart.isfinite() & (apart > 0)]
+                if apart.numel():
+                    found.append(float(apart.min()))
+        return real(x, k, dim, *rest, **named)
+
+    method, torch.topk, torch.Tensor.topk = torch.Tensor.topk, topk, topk
+    try:
+        yield
+    finally:
+        torch.topk, torch.Tensor.topk = real, method
+
+
 def train(folder, ids, labels, mode, clip, dtype=torch.float32):
     torch.set_num_threads(1)
     model = getattr(open_model(folder, dtype), mode)()
@@ -118,33 +146,40 @@ def train(folder, ids, labels, mode, clip, dtype=torch.float32):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("output")
-    parser.add_argument("--config", required=True)
+    parser.add_argument("--config")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--like")
+    parser.add_argument("--margin", type=float, default=2e-4, help="least margin of a choice; where many choose, no seed has this")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--classes", help="a Python file that makes further classes known to transformers")
     parser.add_argument("--eval", action="store_true", help="without what transformers does in training mode only")
     a = parser.parse_args()
     if a.classes:
         runpy.run_path(a.classes)
-    config = json.load(open(a.config))
+    old = json.load(open(a.output)) if a.again else {}
+    config = old.get("config") or json.load(open(a.config))
+    mode = old.get("mode") or ("eval" if a.eval else "train")
     for pair in a.set:
         key, value = pair.split("=", 1)
         config[key] = json.loads(value)
         if config[key] is None:
             del config[key]
     for seed in range(1, 40):
-        result = record(config, a.like, "eval" if a.eval else "train", seed)
-        if result["float64_apart"] < 1e-5:  # else rounding decides: a choice of experts, a clamp
+        result = record(config, a.like, mode, seed, old.get("weights"))
+        # Else rounding decides, a choice of experts or a clamp: after some steps the scores of two processors are 1e-5 apart.
+        margin = result["least_margin"]
+        if result["float64_apart"] < 1e-5 and (margin is None or margin > a.margin):
             break
+        print(f"{a.output}: seed {seed}, float64 apart {result['float64_apart']:.1e}, least margin {margin}")
     else:
         raise SystemExit(f"{a.output}: rounding decides with every seed")
     lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in result.items()]
     pathlib.Path(a.output).write_text("{" + ",\n".join(lines) + "}\n")
     print(f"{a.output}: seed {seed}, loss {result['plain']['loss']:.6f}, norm {result['grad_norm']:.4f}, float64 apart "
-          f"{result['float64_apart']:.1e}, {len(result['weights'])} tensors")
+          f"{result['float64_apart']:.1e}, least margin {margin}, {len(result['weights'])} tensors")
 
 
-def record(config, like, mode, seed):
+def record(config, like, mode, seed, rules):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
@@ -156,7 +191,7 @@ def record(config, like, mode, seed):
             if p.requires_grad:
                 p.data = torch.full_like(p, 7.0)
         trained = {k for k, v in stored(fresh).items() if (v == 7.0).all()}
-        rules = {k: rule_of(k, v, k in trained, not like) for k, v in sorted(begun.items())}
+        rules = rules or {k: rule_of(k, v, k in trained, not like) for k, v in sorted(begun.items())}
         save_file({k: weight(seed, k, r) for k, r in rules.items()}, folder / "model.safetensors", {"format": "pt"})
         ids, labels = data(seed, 10, 2, 32, config["vocab_size"])
         model = getattr(open_model(folder), mode)()
@@ -164,8 +199,11 @@ def record(config, like, mode, seed):
         out.loss.backward()
         norms = {k: float(np.linalg.norm(v.astype(np.float64))) for k, v in sorted(gradients(model, folder).items()) if k in trained}
         total = math.sqrt(sum(float((p.grad.double() ** 2).sum()) for p in model.parameters() if p.grad is not None))
-        runs = {"adamw": train(folder, ids, labels, mode, float("inf")), "adamw_clip1": train(folder, ids, labels, mode, 1.0)}
-        wide = train(folder, ids, labels, mode, float("inf"), torch.float64)
+        clips = {"adamw": float("inf"), "adamw_clip1": 1.0}
+        found = []
+        with margins(found):
+            runs = {name: train(folder, ids, labels, mode, clip) for name, clip in clips.items()}
+        wide = {name: train(folder, ids, labels, mode, clip, torch.float64) for name, clip in clips.items()}
         logits = out.logits.detach()
     short = lambda x: float(f"{x:.8g}")
     return {
@@ -175,7 +213,8 @@ def record(config, like, mode, seed):
                   "logits": [[[short(x) for x in logits[r, t, :12].tolist()] for t in (0, 7, 31)] for r in range(2)],
                   "logsum": [short(x) for x in torch.logsumexp(logits, -1).flatten().tolist()]},
         "grad_norm": total, "grad_norms": {k: short(v) for k, v in norms.items()}, "train": runs,
-        "float64_apart": max(abs(x - y) for x, y in zip(wide["losses"], runs["adamw"]["losses"])),
+        "float64_apart": max(abs(x - y) for name in runs for x, y in zip(wide[name]["losses"], runs[name]["losses"])),
+        "least_margin": short(min(found)) if found else None,
     }
 
 
