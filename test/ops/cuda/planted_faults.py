@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plants faults in the GPU kernels, one at a time, and checks that their tests find each.
 
-  planted_faults.py SOURCE_DIR COMPILER TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME]
+  planted_faults.py SOURCE_DIR COMPILER TEST_OBJECTS KERNEL_OBJECTS OTHER_OBJECTS [NAME] [--every N]
 
 The three lists are separated by ';'. A fault is a file of lib/ops/kernels/cuda, a text in it and its replacement;
 a fault in device.h is tested with the kernels of the file named beside it. With NAME, only faults of kernel files whose
-name begins with it.
+name begins with it; with --every, one of N (the texts of the others are looked for).
 """
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -132,17 +133,21 @@ FAULTS = [
 
 
 def main():
-    source, compiler, tests, kernels, others = sys.argv[1:6]
-    chosen = sys.argv[6] if len(sys.argv) > 6 else ""
-    folder = pathlib.Path(source, "lib/ops/kernels/cuda")
-    objects = kernels.split(";")
+    parser = argparse.ArgumentParser()
+    for name in ("source", "compiler", "tests", "kernels", "others"):
+        parser.add_argument(name)
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("--every", type=int, default=1)
+    a = parser.parse_args()
+    folder = pathlib.Path(a.source, "lib/ops/kernels/cuda")
+    objects = a.kernels.split(";")
     missed = []
     ran = 0
     with tempfile.TemporaryDirectory() as temporary:
         copies = pathlib.Path(temporary, "ops/kernels/cuda")
         copies.mkdir(parents=True)
         for number, (file, kernel, cases, text, planted) in enumerate(FAULTS):
-            if not kernel.startswith(chosen):
+            if not kernel.startswith(a.name):
                 continue
             for each in folder.iterdir():
                 if each.suffix in (".cu", ".h"):
@@ -151,15 +156,17 @@ def main():
             name = f"{file} {number}: {text.strip().splitlines()[0]!r}"
             if original.count(text) < 1:
                 sys.exit(f"{name}: the text is not in the file")
+            if number % a.every != 0:
+                continue
             (copies / file).write_text(original.replace(text, planted, 1))
             replaced = f"{temporary}/{kernel}.o"
-            subprocess.run([compiler, "-x", "c++", "-std=c++20", "-O1", "-fsanitize=thread", "-w", "-I", temporary, "-I",
-                            f"{source}/lib", "-I", f"{source}/test/ops/cuda", "-c", str(copies / (kernel + ".cu")), "-o", replaced],
+            subprocess.run([a.compiler, "-x", "c++", "-std=c++20", "-O1", "-fsanitize=thread", "-w", "-I", temporary, "-I",
+                            f"{a.source}/lib", "-I", f"{a.source}/test/ops/cuda", "-c", str(copies / (kernel + ".cu")), "-o", replaced],
                            check=True)
             rest = [each for each in objects if pathlib.Path(each).name != f"{kernel}.cu.o"]
             assert len(rest) == len(objects) - 1, kernel
             program = f"{temporary}/test"
-            subprocess.run([compiler, "-o", program, replaced, *tests.split(";"), *rest, *others.split(";"), "-lpthread"],
+            subprocess.run([a.compiler, "-o", program, replaced, *a.tests.split(";"), *rest, *a.others.split(";"), "-lpthread"],
                            check=True)
             try:
                 run = subprocess.run([program, cases, "-a"], capture_output=True, text=True, errors="replace", timeout=120)
