@@ -100,6 +100,13 @@ void write_yaml(std::string& out, const Value& value, int indent) {
 
 }  // namespace
 
+Value::~Value() = default;
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+bool Value::operator==(const Value&) const = default;
+
 const Value* Value::find(std::string_view key) const {
   const auto* entries = map();
   if (entries == nullptr) return nullptr;

@@ -126,6 +126,13 @@ FeatureCosts feature_costs(const plan::TrainingPlan& plan, const plan::TrainingP
 
 }  // namespace
 
+EstimatedPlan::EstimatedPlan(plan::TrainingPlan plan) : plan::TrainingPlan(std::move(plan)) {}
+EstimatedPlan::~EstimatedPlan() = default;
+EstimatedPlan::EstimatedPlan(const EstimatedPlan&) = default;
+EstimatedPlan::EstimatedPlan(EstimatedPlan&&) noexcept = default;
+EstimatedPlan& EstimatedPlan::operator=(const EstimatedPlan&) = default;
+EstimatedPlan& EstimatedPlan::operator=(EstimatedPlan&&) noexcept = default;
+
 PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& request) {
   MachineCosts costs(request);
   plan::PlanRequest wanted{.world_size = request.world_size,
@@ -137,7 +144,7 @@ PlanResult make_plan(const config::LoadedRecipe& loaded, const PlanRequest& requ
   auto made = plan::make_plan(loaded, wanted, costs);
   PlanResult out{.problems = std::move(made.problems), .warnings = std::move(made.warnings)};
   if (!made.plan) return out;
-  auto& plan = out.plan.emplace(EstimatedPlan{std::move(*made.plan)});
+  auto& plan = out.plan.emplace(std::move(*made.plan));
   if (plan.pipeline && plan.model) {
     plan.estimate = make_estimate(plan, loaded.recipe, costs.machine(plan, loaded.recipe));
     plan.estimate->float32_ratio = float32_ratio(plan, loaded.recipe, request, *plan.estimate);

@@ -19,6 +19,13 @@ struct FeatureCosts {
 };
 
 struct EstimatedPlan : plan::TrainingPlan {
+  explicit EstimatedPlan(plan::TrainingPlan plan);
+  ~EstimatedPlan();
+  EstimatedPlan(const EstimatedPlan&);
+  EstimatedPlan(EstimatedPlan&&) noexcept;
+  EstimatedPlan& operator=(const EstimatedPlan&);
+  EstimatedPlan& operator=(EstimatedPlan&&) noexcept;
+
   std::optional<Estimate> estimate = {};           ///< present if there is a pipeline
   std::optional<FeatureCosts> feature_costs = {};  ///< with `features` and `estimate`, if asked for
 };
