@@ -9,8 +9,9 @@
 namespace automodel::estimate {
 namespace {
 
-CpuRates rates_of(const std::string& vendor, int family, const std::string& flags) {
+CpuRates rates_of(const std::string& vendor, int family, const std::string& flags, int model = 17) {
   std::istringstream info("processor\t: 0\nvendor_id\t: " + vendor + "\ncpu family\t: " + std::to_string(family) +
+                          "\nmodel\t\t: " + std::to_string(model) +
                           "\nmodel name\t: A CPU\ncpu MHz\t\t: 3000.000\nflags\t\t: " + flags +
                           "\nbugs\t\t: none\n\nprocessor\t: 1\nvendor_id\t: other\nflags\t\t: sse\n");
   return cpu_rates(info);
@@ -31,7 +32,9 @@ TEST_CASE("measured processors are known by vendor, family and instructions", "[
 }
 
 TEST_CASE("other processors: clock times lanes", "[estimate]") {
-  CHECK(rates_of("AuthenticAMD", 25, "fpu avx2 fma").float32 == 3e9 * 8 * 4);  // without AVX-512
+  CHECK(rates_of("AuthenticAMD", 25, "fpu avx2 fma").float32 == 3e9 * 8 * 4);      // without AVX-512
+  CHECK(rates_of("AuthenticAMD", 23, "fpu avx2 fma", 49).float32 == 3e9 * 8 * 4);  // Zen 2
+  CHECK(rates_of("AuthenticAMD", 23, "fpu avx2 fma", 1).float32 == 3e9 * 4 * 4);   // Zen: AVX2 in halves
   CHECK(rates_of("Other", 6, "avx2 avx512f").float32 == 3e9 * 16 * 4);
   CHECK(rates_of("Other", 6, "avx512fancy").float32 == 3e9 * 4 * 4);
   std::istringstream nothing;
