@@ -146,8 +146,9 @@ def train(folder, ids, labels, mode, clip, dtype=torch.float32):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("output")
-    parser.add_argument("--config")
-    parser.add_argument("--again", action="store_true")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config")
+    source.add_argument("--again", action="store_true")
     parser.add_argument("--like")
     parser.add_argument("--margin", type=float, default=2e-4, help="least margin of a choice; where many choose, no seed has this")
     parser.add_argument("--set", action="append", default=[])
