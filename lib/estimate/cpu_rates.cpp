@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/processor.h"
+
 namespace automodel::estimate {
 namespace {
 
@@ -97,8 +99,7 @@ CpuRates cpu_rates(std::istream& info) {
     return {.name = cpu.name, .float32 = row->float32, .memory = row->memory, .gain_dot = row->gain_dot};
   // Two units of fused multiply-adds. The nominal clock stands for matmuls at a higher one.
   // Zen and Zen+ compute AVX2 in 128-bit halves: at 2.0 GHz, 31 to 36 GFLOP/s a core with 128 to 1,024 tokens.
-  const bool halves = cpu.vendor == "AuthenticAMD" && cpu.family == 23 && cpu.model < 0x30;
-  const double lanes = cpu.has("avx512f") ? 16 : cpu.has("avx2") && !halves ? 8 : 4;
+  const double lanes = cpu.has("avx512f") ? 16 : cpu.has("avx2") && !avx2_in_halves(cpu.family, cpu.model) ? 8 : 4;
   return {.name = cpu.name, .float32 = cpu.clock * lanes * 4, .memory = 12e9};
 }
 

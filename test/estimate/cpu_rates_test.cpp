@@ -35,6 +35,7 @@ TEST_CASE("other processors: clock times lanes", "[estimate]") {
   CHECK(rates_of("AuthenticAMD", 25, "fpu avx2 fma").float32 == 3e9 * 8 * 4);      // without AVX-512
   CHECK(rates_of("AuthenticAMD", 23, "fpu avx2 fma", 49).float32 == 3e9 * 8 * 4);  // Zen 2
   CHECK(rates_of("AuthenticAMD", 23, "fpu avx2 fma", 1).float32 == 3e9 * 4 * 4);   // Zen: AVX2 in halves
+  CHECK(rates_of("HygonGenuine", 24, "fpu avx2 fma", 1).float32 == 3e9 * 4 * 4);   // Dhyana, a Zen
   CHECK(rates_of("Other", 6, "avx2 avx512f").float32 == 3e9 * 16 * 4);
   CHECK(rates_of("Other", 6, "avx512fancy").float32 == 3e9 * 4 * 4);
   std::istringstream nothing;
