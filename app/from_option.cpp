@@ -35,7 +35,11 @@ foreign::Request foreign_request(const Options& options) {
       throw wrong_words(
           fmt::format("--from knows no format '{}'", printable(format)),
           suggestion(format, std::vector<std::string_view>(foreign::formats().begin(), foreign::formats().end())));
-    request.files.push_back({format, options.from[i + 1] == "-" ? "" : options.from[i + 1]});
+    const auto& file = options.from[i + 1];
+    if (file.starts_with("--"))
+      throw wrong_words(fmt::format("--from {} needs a file, but '{}' follows", format, printable(file)),
+                        fmt::format("write '--from {} FILE {}'", format, printable(file)));
+    request.files.push_back({format, file == "-" ? "" : file});
   }
   return request;
 }
@@ -79,9 +83,11 @@ FromRecipe load_from(const Options& options) {
     return out;
   }
   Diagnostics words;
+  // Places are lines of the recipe, not of the trainer's file.
   // No variables: text of a stranger's file must not be replaced by what this environment holds.
-  out.loaded = config::read_recipe(made.recipe, made.origin, config::parse_overrides(options.overrides, words),
-                                   [](const std::string&) { return std::nullopt; });
+  out.loaded =
+      config::read_recipe(made.recipe, "recipe from " + made.origin, config::parse_overrides(options.overrides, words),
+                          [](const std::string&) { return std::nullopt; });
   out.loaded.problems.insert(out.loaded.problems.begin(), words.begin(), words.end());
   if (!options.json)
     for (const auto& each : made.findings.not_expressed)

@@ -205,7 +205,11 @@ int run_plan(const Options& given) {
     out(document.text);
     return document.exit;
   }
-  err(to_text(plan.warnings, "warning"));
+  // Of a recipe that was made from another trainer's file, nobody has seen the lines.
+  if (options.from.empty())
+    err(to_text(plan.warnings, "warning"));
+  else
+    for (const auto& warning : plan.warnings) show(warning, loaded, "warning");
   err(to_text(untrainable(loaded), "warning"));
   const auto unfit = check_fit(options, plan), missing = check_files(options, plan, loaded);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;

@@ -33,6 +33,16 @@ void err(const std::string& text) {
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
+void show(const Diagnostic& problem, const config::LoadedRecipe& recipe, std::string_view severity) {
+  const std::string text = to_text(problem, severity);
+  const auto line_end = text.find('\n');
+  const auto excerpt =
+      problem.where.file == recipe.path ? source_excerpt(recipe.text, problem.where.line, problem.where.column) : "";
+  err(text.substr(0, line_end) + "\n");
+  std::fwrite(excerpt.data(), 1, excerpt.size(), stderr);  // the caret stands under its column in an unbroken line
+  if (line_end != std::string::npos) err(text.substr(line_end + 1) + "\n");
+}
+
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, const std::string& from) {
   const int exit = code(exit_code(problems));
   if (json) {
@@ -40,15 +50,8 @@ int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool
     return exit;
   }
   constexpr std::size_t kMostShown = 100;  // each excerpt goes through the text again
-  for (const auto& problem : std::span(problems).first(std::min(problems.size(), kMostShown))) {
-    const std::string text = to_text(problem);
-    const auto line_end = text.find('\n');
-    const auto excerpt =
-        problem.where.file == recipe.path ? source_excerpt(recipe.text, problem.where.line, problem.where.column) : "";
-    err(text.substr(0, line_end) + "\n");
-    std::fwrite(excerpt.data(), 1, excerpt.size(), stderr);  // the caret stands under its column in an unbroken line
-    if (line_end != std::string::npos) err(text.substr(line_end + 1) + "\n");
-  }
+  for (const auto& problem : std::span(problems).first(std::min(problems.size(), kMostShown)))
+    show(problem, recipe, "error");
   err(fmt::format("{} problem{} in {}{}\n", problems.size(), problems.size() == 1 ? "" : "s", printable(recipe.path),
                   problems.size() > kMostShown ? fmt::format(", of which {} are shown", kMostShown) : ""));
   return exit;

@@ -16,6 +16,8 @@ void out(const std::string& text);
 void say(const std::string& text);
 /// To standard error, folded and coloured at a terminal.
 void err(const std::string& text);
+/// Prints a problem and the line of the recipe that it concerns.
+void show(const Diagnostic& problem, const config::LoadedRecipe& recipe, std::string_view severity);
 /// Prints problems as text with the lines they concern, or as JSON. Returns their exit code. `from`: the member of that
 /// name, of `plan --from`.
 int refuse(const Diagnostics& problems, const config::LoadedRecipe& recipe, bool json, const std::string& from = "");

@@ -46,6 +46,15 @@ TEST_CASE("what cannot be expressed ends with 2, and the JSON still has from", "
   CHECK(silent.out.empty());
 }
 
+TEST_CASE("places in a converted recipe are not shown as places in the trainer's file", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", std::string(kAxolotl) + "bf16: auto\noptimizer: adamw_torch\n");
+  const auto planned = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --hardware.profile h100");
+  CHECK(planned.code == 0);
+  CHECK_THAT(planned.err, Catch::Contains("recipe from ax.yaml (axolotl):"));
+  CHECK_THAT(planned.err, Catch::Contains("main_params_dtype: bfloat16  # axolotl's FSDP2 keeps the loaded type\n"));
+}
+
 TEST_CASE("arguments follow two dashes", "[cli]") {
   const TemporaryFolder folder;
   const auto made =
