@@ -121,6 +121,9 @@ void write_resolved(JsonWriter& json, const Resolved& in) {
   json.key("adapter");
   write_adapter(json, in.adapter);
   member(json, "quantization", in.quantization);
+  if (in.freeze_vision_tower) member(json, "freeze_vision_tower", in.freeze_vision_tower);
+  if (in.freeze_projector) member(json, "freeze_projector", in.freeze_projector);
+  if (in.freeze_language_model) member(json, "freeze_language_model", in.freeze_language_model);
   member(json, "fused_linear_ce", in.fused_linear_ce);
   json.member("account_for_embedding_in_pipeline_split", in.account_for_embedding);
   json.member("account_for_loss_in_pipeline_split", in.account_for_loss);

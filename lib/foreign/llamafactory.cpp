@@ -85,6 +85,8 @@ constexpr auto kNoEffect = std::to_array<KeyReason>({
     {"masked_softmax_fusion", kKernels},
     {"bias_dropout_fusion", kKernels},
     {"accelerator_config", "how gradients are reduced"},
+    {"image_*", kData},
+    {"video_*", kData},
     {"init_config", kSaving},
     {"batching_strategy", kData},
     {"stage", "read"},
@@ -133,6 +135,9 @@ void read_adapter(Keys& keys, Resolved& out, Findings& findings) {
   const double dropout = keys.number({"lora_dropout"}).value_or(0.0);
   const bool dora = keys.flag({"use_dora"}).value_or(false);
   auto targets = keys.list({"lora_target"});
+  out.freeze_vision_tower = keys.flag({"freeze_vision_tower"}).or_default(true, kTrainer);
+  out.freeze_projector = keys.flag({"freeze_multi_modal_projector"}).or_default(true, kTrainer);
+  out.freeze_language_model = keys.flag({"freeze_language_model"}).or_default(false, kTrainer);
   const auto layers = keys.integer({"freeze_trainable_layers"}).or_default(2, kTrainer);
   keys.take("freeze_trainable_modules");
   if (*kind == "lora") {

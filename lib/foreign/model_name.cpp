@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "arch/towers.h"
+#include "base/file_text.h"
 #include "plan/catalogue.h"
 
 namespace automodel::foreign {
@@ -27,6 +29,29 @@ std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('/') + 1);
 }
 
+/// The config.json of a local folder, if it is here.
+std::string config_of(const std::string& folder) {
+  const auto file = std::filesystem::path(folder) / "config.json";
+  std::error_code error;
+  return std::filesystem::is_regular_file(file, error) ? file_text(file, kMostDescription).text : "";
+}
+
+/// Qwen's projector, the merger, is a module of its tower.
+void name_towers(const std::string& config, Resolved& out, Findings& findings) {
+  const auto towers = arch::towers_of(config, 1);
+  if (!towers.empty() && !towers.front().fqn.empty()) {
+    out.vision_tower = towers.front().fqn;
+    const bool apart = towers.size() > 1 && towers[1].projects();
+    out.projector = apart ? towers[1].fqn : out.vision_tower + ".merger";
+    return;
+  }
+  for (auto* each : {&out.freeze_vision_tower, &out.freeze_projector, &out.freeze_language_model}) {
+    if (*each && each->key.starts_with("freeze_"))
+      findings.ignore(each->key, "the model's configuration describes no vision tower that is known here");
+    *each = {};
+  }
+}
+
 }  // namespace
 
 std::string with_last_part(std::string_view last) {
@@ -43,7 +68,7 @@ void name_model(Resolved& out, Findings& findings) {
     if (!std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
       findings.ask(fmt::format("{}: {}", out.model.key, name), "model is a local folder: sizes unknown without it",
                    "--model NAME");
-    return;
+    return name_towers(config_of(name), out, findings);
   }
   auto known = plan::find_in_catalogue(name);
   if (!known) {
@@ -51,11 +76,13 @@ void name_model(Resolved& out, Findings& findings) {
     constexpr std::string_view kUnpacked = "-dequantized";
     if (last.ends_with(kUnpacked)) last.remove_suffix(kUnpacked.size());
     const auto original = with_last_part(last);
-    if (original.empty()) return;  // perhaps in the local cache; if not, the plan says so
+    if (original.empty())
+      return name_towers("", out, findings);  // perhaps in the local cache; if not, the plan says so
     out.catalogue_name = original;
     known = plan::find_in_catalogue(original);
     findings.note(fmt::format("{}: {}", out.model.key, name), "planned as " + original + ", of which it is a copy");
   }
+  name_towers(*known, out, findings);
   const auto config = nlohmann::json::parse(*known, nullptr, false);
   const auto limit = config.is_object() ? config.value("max_position_embeddings", std::int64_t{0}) : 0;
   if (limit > 0 && out.seq_length && *out.seq_length > limit) {

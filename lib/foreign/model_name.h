@@ -10,7 +10,8 @@
 namespace automodel::foreign {
 
 /// Sets catalogue_name where a mirror's original is known, and asks for --model where the name is a local folder that
-/// is not here. Notes a length above the model's own limit.
+/// is not here. Notes a length above the model's own limit. Names the tower and the projector of a model with pictures;
+/// of others drops what is said of them.
 void name_model(Resolved& out, Findings& findings);
 
 /// The catalogue's name that ends with "/`last`"; empty if it has none.

@@ -208,7 +208,9 @@ void write_adapter(const Resolved& in, Lines& out) {
     if (adapter.dropout > 0) out.add("dropout", Lines::shown(adapter.dropout), "");
     if (adapter.dora) out.add("use_dora", "true", "");
     if (adapter.targets.empty())
-      out.add("exclude_modules", "['*lm_head']", "all linear layers but the output head");
+      out.add("exclude_modules",
+              in.freeze_projector.value_or(false) ? fmt::format("['*lm_head', '*{}*']", in.projector) : "['*lm_head']",
+              "all linear layers but the output head");
     else
       out.add("target_modules", to_json(Value(Value::List(adapter.targets.begin(), adapter.targets.end()))), "");
   }
@@ -220,6 +222,26 @@ void write_adapter(const Resolved& in, Lines& out) {
   if (in.neftune) {
     out.section("neftune");
     out.add("noise_alpha", in.neftune);
+  }
+}
+
+/// Of a model with pictures. Adapters are never trained where they are frozen so, and need no names.
+void write_frozen_towers(const Resolved& in, Lines& out) {
+  if (!in.freeze_vision_tower) return;
+  const bool tower = *in.freeze_vision_tower, projector = in.freeze_projector.value_or(false),
+             within = in.projector.starts_with(in.vision_tower + "."), parted = within && tower && !projector;
+  out.section("freeze_config");
+  out.add("freeze_vision_tower", Lines::shown(tower && !(parted && !in.adapter)), in.freeze_vision_tower.key);
+  if (in.freeze_language_model.value_or(false)) out.add("freeze_language_model", in.freeze_language_model);
+  if (in.adapter) return;
+  const auto names = [&](const char* key, const std::string& module) {
+    out.add(key, fmt::format("[{{glob: {}}}]", Lines::shown(module + "*")), in.freeze_projector.key);
+  };
+  if (parted) {
+    names("freeze_modules", in.vision_tower);
+    names("unfreeze_modules", in.projector);
+  } else if (projector && !(within && tower)) {
+    names("freeze_modules", in.projector);
   }
 }
 
@@ -286,6 +308,7 @@ std::string recipe_text(const Resolved& in, const Findings& findings, const std:
     if (!in.fp8_filter.empty())
       out.add("filter_fqns", to_json(Value(Value::List(in.fp8_filter.begin(), in.fp8_filter.end()))), "");
   }
+  write_frozen_towers(in, out);
   if (!in.freeze_all_but.empty()) {
     out.section("freeze_config");
     out.add("freeze_modules", "[{glob: '*'}]", "");

@@ -123,7 +123,10 @@ struct Resolved {
 
   std::vector<std::pair<std::string, std::string>> model_parallel = {};  ///< further keys of that section, YAML text
   std::vector<std::string> freeze_all_but = {};                          ///< modules that train; empty: all
-  std::string stack = {};                                                ///< hardware.stack
+  /// Of a model with pictures, what does not train, and its modules; none of it otherwise.
+  Setting<bool> freeze_vision_tower = {}, freeze_projector = {}, freeze_language_model = {};
+  std::string vision_tower = {}, projector = {};
+  std::string stack = {};       ///< hardware.stack
   std::string dispatcher = {};  ///< hardware.dispatcher; empty: the stack's own
   bool sizes_exceeded = false;  ///< seq_length is above the model's own limit
 

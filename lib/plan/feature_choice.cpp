@@ -150,6 +150,8 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
   } else if (asked.what != CacheFeatures::kAuto) {
     out.cached = yes;
     out.why = fmt::format("{} is {}", asked.key, yes);
+  } else if (!request.facts && loaded.recipe.hardware->stack() != config::Stack::kOwn) {  // an estimate of theirs
+    out.why = "other trainers compute the tower for every picture that they read";
   } else {
     choose_by_reads(loaded.recipe, plan, out);
   }

@@ -1,8 +1,14 @@
 // What a converter could get wrong silently, and files of strangers.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "arch/modules.h"
 #include "foreign/conversion.h"
 #include "planned.h"
 #include "temporary_folder.h"
@@ -46,6 +52,51 @@ constexpr const char* kTrl =
     "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: x\nper_device_train_batch_size: 1\nmax_length: 128\n";
 
 }  // namespace
+
+TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as they are", "[foreign]") {
+  const auto trained = [](const std::string& model, const std::string& more) {
+    const auto made = convert_text("llamafactory", "l.yaml",
+                                   "stage: sft\nfinetuning_type: full\nbf16: true\ncutoff_len: 128\n"
+                                   "per_device_train_batch_size: 1\nmodel_name_or_path: " +
+                                       model + "\n" + more,
+                                   {.world_size = 1});
+    INFO(to_text(made.problems));
+    REQUIRE(made.problems.empty());
+    INFO(made.recipe);
+    const auto plan = test::planned(made.recipe + "  profile: h100\n", {.world_size = 1, .cuda_available = true});
+    CHECK((!plan.features || !plan.features->cached));  // which is this program's alone
+    std::int64_t tower = 0, projector = 0, decoder = 0;
+    for (const auto& each : arch::parameters(plan.model->layout)) {
+      if (plan.frozen && plan.frozen->names.contains(each.fqn)) continue;
+      auto& sum = each.role != arch::Role::kTower ? decoder
+                  : each.fqn.find("merger") != std::string::npos || each.fqn.find("projector") != std::string::npos
+                      ? projector
+                      : tower;
+      sum += each.shape.elements();
+    }
+    return std::array{tower > 0, projector > 0, decoder > 0};
+  };
+  using Trained = std::array<bool, 3>;  // tower, projector, decoder
+  for (const auto* model : {"Qwen/Qwen2.5-VL-3B-Instruct", "google/gemma-3-4b-it"}) {
+    CAPTURE(model);
+    CHECK(trained(model, "") == Trained{false, false, true});
+    CHECK(trained(model, "freeze_multi_modal_projector: false\n") == Trained{false, true, true});
+    CHECK(trained(model, "freeze_vision_tower: false\n") == Trained{true, false, true});
+    CHECK(trained(model, "freeze_vision_tower: false\nfreeze_multi_modal_projector: false\n") ==
+          Trained{true, true, true});
+    CHECK(trained(model, "freeze_multi_modal_projector: false\nfreeze_language_model: true\n")[1]);
+  }
+  const auto text = convert_text("llamafactory", "l.yaml",
+                                 "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"
+                                 "freeze_vision_tower: true\n");
+  CHECK(says(text.findings.ignored, "freeze_vision_tower"));
+  CHECK(text.recipe.find("freeze_config") == std::string::npos);
+  const auto adapters = convert_text("llamafactory", "l.yaml",
+                                     "stage: sft\nfinetuning_type: lora\nlora_target: all\n"
+                                     "model_name_or_path: google/gemma-3-4b-it\n");
+  CHECK(adapters.recipe.find("'*model.multi_modal_projector*'") != std::string::npos);
+  CHECK(adapters.recipe.find("freeze_vision_tower: true") != std::string::npos);
+}
 
 TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
   const Request one{.world_size = 1};
