@@ -127,7 +127,10 @@ def recipe(args, schedule, overrides):
 
 def plan(args, schedule, overrides):
     words = [f"{args.worker_dir}/automodel", "plan", *recipe(args, schedule, overrides), "--json"]
-    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    planned = subprocess.run(words, capture_output=True, text=True)
+    if planned.returncode != 0:
+        raise SystemExit(f"{schedule}: {planned.stdout}{planned.stderr}")
+    return json.loads(planned.stdout)
 
 
 def start(args, schedule, folder, overrides=()):
