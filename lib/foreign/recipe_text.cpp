@@ -199,6 +199,14 @@ void write_data(const Resolved& in, Lines& out) {
   }
 }
 
+/// Patterns of the tower and the projector that have no adapters, each behind a comma.
+std::string frozen_names(const Resolved& in) {
+  const auto pattern = [](const Setting<bool>& frozen, const std::string& module) {
+    return frozen.value_or(false) ? fmt::format(", '*{}*'", module) : "";
+  };
+  return pattern(in.freeze_vision_tower, in.vision_tower) + pattern(in.freeze_projector, in.projector);
+}
+
 void write_adapter(const Resolved& in, Lines& out) {
   if (in.adapter) {
     const auto& adapter = *in.adapter;
@@ -208,9 +216,7 @@ void write_adapter(const Resolved& in, Lines& out) {
     if (adapter.dropout > 0) out.add("dropout", Lines::shown(adapter.dropout), "");
     if (adapter.dora) out.add("use_dora", "true", "");
     if (adapter.targets.empty())
-      out.add("exclude_modules",
-              in.freeze_projector.value_or(false) ? fmt::format("['*lm_head', '*{}*']", in.projector) : "['*lm_head']",
-              "all linear layers but the output head");
+      out.add("exclude_modules", "['*lm_head'" + frozen_names(in) + "]", "all linear layers but the output head");
     else
       out.add("target_modules", to_json(Value(Value::List(adapter.targets.begin(), adapter.targets.end()))), "");
   }
@@ -225,9 +231,11 @@ void write_adapter(const Resolved& in, Lines& out) {
   }
 }
 
-/// Of a model with pictures. Adapters are never trained where they are frozen so, and need no names.
+/// Of a model with pictures. Beside adapters nothing of the model trains; those that are named by their last
+/// components alone must not be the tower's.
 void write_frozen_towers(const Resolved& in, Lines& out) {
   if (!in.freeze_vision_tower) return;
+  if (in.adapter && (*in.adapter).targets.empty() && !in.freeze_language_model.value_or(false)) return;
   const bool tower = *in.freeze_vision_tower, projector = in.freeze_projector.value_or(false),
              within = in.projector.starts_with(in.vision_tower + "."), parted = within && tower && !projector;
   out.section("freeze_config");

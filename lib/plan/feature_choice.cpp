@@ -142,6 +142,8 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
     return;
   }
   if (modules.empty()) return;
+  // An estimate of another trainer, which computes the tower for every picture that it reads.
+  if (!yes && !request.facts && loaded.recipe.hardware->stack() != config::Stack::kOwn) return;
   FeaturePlan out{.whole = whole, .facts = request.facts};
   set_sizes(*plan.model, out);
   if (!out.facts) out.facts = mock_facts(loaded.recipe, plan);
@@ -150,8 +152,6 @@ void choose_features(const config::LoadedRecipe& loaded, const FeatureRequest& r
   } else if (asked.what != CacheFeatures::kAuto) {
     out.cached = yes;
     out.why = fmt::format("{} is {}", asked.key, yes);
-  } else if (!request.facts && loaded.recipe.hardware->stack() != config::Stack::kOwn) {  // an estimate of theirs
-    out.why = "other trainers compute the tower for every picture that they read";
   } else {
     choose_by_reads(loaded.recipe, plan, out);
   }

@@ -1,7 +1,10 @@
 #include "report/plan_text.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -147,10 +150,29 @@ std::string few_bits_text(const plan::TrainingPlan& plan) {
                      chosen->base.bits == 4 ? "nf4" : "int8", name_of(chosen->compute));
 }
 
+/// Names in their order, with "*" for the numbers of layers, each once.
+std::vector<std::string> without_numbers(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  std::set<std::string> seen;
+  for (const auto& name : names) {
+    std::string shown;
+    std::size_t begin = 0;
+    while (begin <= name.size()) {
+      const auto end = std::min(name.find('.', begin), name.size());
+      const auto part = name.substr(begin, end - begin);
+      const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+      shown += (begin > 0 ? "." : "") + (number ? "*" : part);
+      begin = end + 1;
+    }
+    if (seen.insert(shown).second) out.push_back(std::move(shown));
+  }
+  return out;
+}
+
 std::string adapters_text(const plan::TrainingPlan& plan) {
   if (!plan.adapters) return "";
   const auto& spec = plan.adapters->spec;
-  const auto& modules = plan.adapters->modules;
+  const auto modules = without_numbers(plan.adapters->modules);
   constexpr std::size_t kShown = 8;
   std::string names = fmt::format("{}", fmt::join(std::span(modules).first(std::min(kShown, modules.size())), ", "));
   if (modules.size() > kShown) names += ", ...";

@@ -55,6 +55,19 @@ TEST_CASE("places in a converted recipe are not shown as places in the trainer's
   CHECK_THAT(planned.err, Catch::Contains("main_params_dtype: bfloat16  # axolotl's FSDP2 keeps the loaded type\n"));
 }
 
+TEST_CASE("adapters of a model with pictures are planned beside its decoder, as LLaMA-Factory makes them", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("lf.yaml",
+               "model_name_or_path: Qwen/Qwen2.5-VL-3B-Instruct\nstage: sft\nfinetuning_type: lora\nlora_target: all\n"
+               "cutoff_len: 128\nper_device_train_batch_size: 1\nnum_train_epochs: 3.0\nbf16: true\n");
+  const auto planned = run_program(folder, "plan --from llamafactory lf.yaml --world-size 1 --hardware.profile h100");
+  CHECK(planned.code == 0);
+  CHECK(planned.err.find("no-effect") == std::string::npos);
+  CHECK_THAT(planned.out, Catch::Contains("beside 252 weights (k_proj, model.language_model.layers.*.mlp.down_proj, "));
+  CHECK(planned.out.find("model.visual") == std::string::npos);
+  CHECK(planned.out.find("cache") == std::string::npos);  // of outputs of the tower, which is this program's
+}
+
 TEST_CASE("arguments follow two dashes", "[cli]") {
   const TemporaryFolder folder;
   const auto made =

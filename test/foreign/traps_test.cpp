@@ -91,11 +91,19 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
                                  "freeze_vision_tower: true\n");
   CHECK(says(text.findings.ignored, "freeze_vision_tower"));
   CHECK(text.recipe.find("freeze_config") == std::string::npos);
-  const auto adapters = convert_text("llamafactory", "l.yaml",
-                                     "stage: sft\nfinetuning_type: lora\nlora_target: all\n"
-                                     "model_name_or_path: google/gemma-3-4b-it\n");
-  CHECK(adapters.recipe.find("'*model.multi_modal_projector*'") != std::string::npos);
-  CHECK(adapters.recipe.find("freeze_vision_tower: true") != std::string::npos);
+  const auto adapters = [](const std::string& more) {
+    return convert_text("llamafactory", "l.yaml", "stage: sft\nfinetuning_type: lora\n" + more).recipe;
+  };
+  using Catch::Contains;
+  CHECK_THAT(adapters("lora_target: all\nmodel_name_or_path: google/gemma-3-4b-it\n"),
+             Contains("exclude_modules: ['*lm_head', '*model.vision_tower*', '*model.multi_modal_projector*']") &&
+                 !Contains("freeze_config"));
+  CHECK_THAT(adapters("lora_target: all\nfreeze_vision_tower: false\nmodel_name_or_path: google/gemma-3-4b-it\n"),
+             Contains("exclude_modules: ['*lm_head', '*model.multi_modal_projector*']"));
+  CHECK_THAT(adapters("lora_target: q_proj,v_proj\nmodel_name_or_path: google/gemma-3-4b-it\n"),
+             Contains("freeze_vision_tower: true"));
+  CHECK_THAT(adapters("lora_target: all\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"),
+             Contains("exclude_modules: ['*lm_head']"));
 }
 
 TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
