@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "arch/towers.h"
 #include "base/file_text.h"
+#include "base/json_depth.h"
 #include "plan/catalogue.h"
 
 namespace automodel::foreign {
@@ -33,7 +35,9 @@ std::string_view last_part(std::string_view name) {
 std::string config_of(const std::string& folder) {
   const auto file = std::filesystem::path(folder) / "config.json";
   std::error_code error;
-  return std::filesystem::is_regular_file(file, error) ? file_text(file, kMostDescription).text : "";
+  if (!std::filesystem::is_regular_file(file, error)) return "";
+  auto read = file_text(file, kMostDescription);
+  return nesting_of(read.text) > kDeepestJson ? "" : std::move(read.text);
 }
 
 /// Qwen's projector, the merger, is a module of its tower.

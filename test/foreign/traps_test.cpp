@@ -104,6 +104,12 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
              Contains("freeze_vision_tower: true"));
   CHECK_THAT(adapters("lora_target: all\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"),
              Contains("exclude_modules: ['*lm_head']"));
+  const test::TemporaryFolder folder;  // of a model, known by its config.json
+  const auto local = "lora_target: all\nmodel_name_or_path: " + folder.path().string() + "\n";
+  folder.write("config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}})");
+  CHECK_THAT(adapters(local), Contains("'*model.visual*', '*model.visual.merger*'"));
+  folder.write("config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}, "x": )" + std::string(200000, '['));
+  CHECK_THAT(adapters(local), Contains("exclude_modules: ['*lm_head']"));
 }
 
 TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
