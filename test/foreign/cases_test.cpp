@@ -1,4 +1,5 @@
 // Every recorded case of test/golden/foreign: what a configuration resolves to, what is said and what is refused.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -66,6 +67,20 @@ std::string subject(const std::string& text) {
   return found == subjects.end() ? text : found->second;
 }
 
+/// What `--print-recipe` prints, as it was when it was last read by a person. AUTOMODEL_WRITE_RECIPES=FOLDER writes the
+/// files there instead, to be read again.
+void compare_recipe(const std::string& id, std::string recipe) {
+  for (auto at = recipe.find(golden_folder() + "/"); at != std::string::npos; at = recipe.find(golden_folder() + "/"))
+    recipe.erase(at, golden_folder().size() + 1);
+  if (const char* folder = std::getenv("AUTOMODEL_WRITE_RECIPES")) {
+    std::ofstream(fmt::format("{}/{}.yaml", folder, id)) << recipe;
+    return;
+  }
+  std::ifstream stream(fmt::format("{}/foreign/recipes/{}.yaml", golden_folder(), id));
+  const std::string recorded{std::istreambuf_iterator<char>(stream), {}};
+  CHECK(recipe == recorded);
+}
+
 }  // namespace
 
 TEST_CASE("recorded configurations resolve as their own trainers read them", "[foreign]") {
@@ -115,6 +130,7 @@ TEST_CASE("recorded configurations resolve as their own trainers read them", "[f
       const auto whole = convert(request);
       INFO(to_text(whole.problems));
       REQUIRE(whole.problems.empty());
+      compare_recipe(id, whole.recipe);
       const auto loaded =
           config::read_recipe(whole.recipe, "recipe", {}, [](const std::string&) { return std::nullopt; });
       INFO(whole.recipe);

@@ -112,6 +112,70 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
   CHECK_THAT(adapters(local), Contains("exclude_modules: ['*lm_head']"));
 }
 
+TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
+  using Catch::Contains;
+  const std::string tune =
+      "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\ntokenizer: {max_seq_len: 128}\nbatch_size: 1\n"
+      "dataset: {packed: false}\noptimizer: {_component_: torch.optim.AdamW, lr: 1e-5}\n";
+  CHECK(!convert_text("torchtune", "t.yaml", "# tune run full_finetune_distributed --config x\n" + tune)
+             .findings.refused);
+  const auto pairs =
+      convert_text("torchtune", "t.yaml", "# tune run --nproc_per_node 2 lora_dpo_distributed --config x\n" + tune);
+  REQUIRE(pairs.findings.refused);
+  CHECK_THAT(pairs.findings.refused->key, Contains("lora_dpo_distributed"));
+
+  const std::string megatron =
+      "--num-layers\n2\n--hidden-size\n64\n--num-attention-heads\n4\n--swiglu\n--normalization\nRMSNorm\n"
+      "--position-embedding-type\nrope\n--disable-bias-linear\n--hidden-dropout\n0\n--attention-dropout\n0\n"
+      "--micro-batch-size\n1\n--seq-length\n64\n--vocab-size\n128\n--bf16\n--num-experts\n4\n"
+      "--moe-router-topk\n2\n--moe-ffn-hidden-size\n64\n--expert-model-parallel-size\n2\n";
+  const auto made_of = [&](const std::string& more) {
+    const auto made = convert_text("megatron", "m.args", megatron + more, {.world_size = 8, .allow_inexact = true});
+    INFO(to_text(made.problems));
+    CHECK(made.problems.empty());
+    return made.recipe;
+  };
+  CHECK_THAT(made_of(""), !Contains("deduplicated"));
+  CHECK_THAT(made_of("--moe-token-dispatcher-type\nalltoall\n"), !Contains("deduplicated"));
+  CHECK_THAT(made_of("--moe-token-dispatcher-type\nflex\n"), Contains("dispatcher: deduplicated"));
+  CHECK_THAT(made_of("--moe-token-dispatcher-type\nflex\n--moe-enable-deepep\n"), Contains("dispatcher: deduplicated"));
+
+  const auto functional = convert_text("megatron", "m.yaml",
+                                       "ENV_VARS: {SOME_VARIABLE: 1}\nTEST_TYPE: regular\nMODE: pretraining\n"
+                                       "METRICS: [iteration-time]\nMODEL_ARGS:\n  --num-layers: 2\n");
+  for (const auto* key : {"SOME_VARIABLE", "ENV_VARS", "TEST_TYPE", "MODE", "METRICS"}) {
+    CAPTURE(key);
+    CHECK(!says(functional.findings.ignored, key));
+    CHECK(!says(functional.findings.not_expressed, key));
+  }
+
+  const auto mca = [&](const std::string& more) {
+    const Request request{.world_size = 8, .environment = [](const std::string& name) {
+                            return name == "USE_MCA" ? std::optional<std::string>("1") : std::nullopt;
+                          }};
+    return convert_text("llamafactory", "l.yaml",
+                        "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\nbf16: true\n"
+                        "tensor_model_parallel_size: 2\n" +
+                            more,
+                        request)
+        .recipe;
+  };
+  CHECK_THAT(mca(""), Contains("tp_size: 2") && !Contains("sequence_parallel"));
+  CHECK_THAT(mca("sequence_parallel: true\n"), Contains("sequence_parallel: true"));
+
+  // Positions of a model with pictures stand in its text_config.
+  CHECK_THAT(convert_text("llamafactory", "l.yaml",
+                          "stage: sft\nfinetuning_type: full\nmodel_name_or_path: google/gemma-3-4b-it\n")
+                 .recipe,
+             Contains("google/gemma-3-4b-it") && !Contains("max_position_embeddings"));
+
+  const auto copies = convert_text("torchtune", "t.yaml",
+                                   "# tune run --nproc_per_node 8 full_finetune_distributed --config x\n" + tune +
+                                       "data_parallel_replicate_dim: 3\n");
+  REQUIRE(copies.findings.refused);
+  CHECK_THAT(copies.findings.refused->reason, Contains("3 does not divide the 8 data-parallel ranks"));
+}
+
 TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
   const Request one{.world_size = 1};
   CHECK(bytes_per_parameter(convert_text("axolotl", "a.yaml", kAxolotl, one)) == Approx(8).epsilon(0.02));
