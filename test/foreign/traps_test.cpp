@@ -169,6 +169,29 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                  .recipe,
              Contains("google/gemma-3-4b-it") && !Contains("max_position_embeddings"));
 
+  const auto last = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: 0\nnum_epochs: 2\n");
+  CHECK_THAT(last.recipe, Contains("num_epochs: 2") && !Contains("max_steps"));
+  const auto off = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: off\n");
+  CHECK(off.findings.not_expressed.empty());
+
+  const test::TemporaryFolder folder;
+  const auto zero = folder.write("zero.json", R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})");
+  const auto partly = convert_text("llamafactory", "l.yaml",
+                                   "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"
+                                   "bf16: true\ndeepspeed: " +
+                                       zero.string() + "\n");
+  CHECK(says(partly.findings.not_expressed, "zero_hpz_partition_size"));
+  CHECK(partly.resolved.zero_stage == 3);
+  const auto beside =
+      convert({.files = {{"trl", folder.write("t.yaml", kTrl).string()},
+                         {"accelerate", folder.write("a.yaml", "distributed_type: DEEPSPEED\n").string()},
+                         {"deepspeed", zero.string()}},
+               .world_size = 8,
+               .environment = [](const std::string&) { return std::nullopt; }});
+  INFO(to_text(beside.findings.problems));
+  CHECK(beside.resolved.zero_stage == 3);
+  CHECK(says(beside.findings.not_expressed, "zero_hpz_partition_size"));
+
   const auto copies = convert_text("torchtune", "t.yaml",
                                    "# tune run --nproc_per_node 8 full_finetune_distributed --config x\n" + tune +
                                        "data_parallel_replicate_dim: 3\n");
