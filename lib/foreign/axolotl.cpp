@@ -246,7 +246,7 @@ void read_axolotl(const SourceFile& file, const Surroundings& around, Resolved& 
   if (const auto ep = keys.ranks({"expert_parallel_size"})) out.ep = ep;
   const auto packing = keys.flag({"sample_packing"});
   out.packing = packing.value_or(false) ? Packing::kDocuments : Packing::kNone;
-  out.packing_key = packing ? packing.key : "default of axolotl";
+  out.packing_key = packing.key;
   if (*out.cp > 1) out.cp_comm_type = {packing.value_or(false) ? "all_gather" : "p2p", "context_parallel_size"};
   keys.take("ring_attn_func");
   keys.take("heads_k_stride");

@@ -357,7 +357,6 @@ void read_batch(Keys& keys, Resolved& out, Findings& findings) {
   out.micro_batch = keys.integer({"micro_batch_size"});
   out.global_batch = keys.integer({"global_batch_size"});
   out.packing = Packing::kConcatenated;
-  out.packing_key = "documents are concatenated";
   if (const auto steps = keys.list({"step_batch_size_schedule"}); !steps.empty()) {
     const auto shown = fmt::format("{}", fmt::join(steps, " "));
     if (out.global_batch)

@@ -52,12 +52,9 @@ void write_batch(const Resolved& in, Lines& out) {
   out.section("step_scheduler");
   out.add("global_batch_size", in.global_batch);
   if (*in.pp > 1) {
-    const bool whole = !in.local_batch_size && in.global_batch && in.dp > 0;
-    if (whole)
-      out.add("local_batch_size", Lines::shown(*in.global_batch / in.dp),
-              "all microbatches of a step on a data-parallel rank");
-    else
-      out.add("local_batch_size", in.local_batch_size);
+    const Setting<std::int64_t> whole = {*in.global_batch / in.dp,
+                                         "all microbatches of a step on a data-parallel rank"};
+    out.add("local_batch_size", in.local_batch_size ? in.local_batch_size : whole);
   } else {
     out.add("local_batch_size", in.micro_batch);
   }

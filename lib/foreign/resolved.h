@@ -88,7 +88,7 @@ struct Resolved {
   Setting<std::string> global_batch_schedule = {};
   Setting<std::int64_t> seq_length = {};
   Packing packing = Packing::kUnknown;
-  std::string packing_key = {};
+  std::string packing_key = {};  ///< of kDocuments
 
   Setting<std::string> dtype = {};  ///< of computation
   Setting<std::string> master_dtype = {}, reduce_dtype = {};

@@ -214,7 +214,6 @@ void read_mesh(Keys mesh, const Surroundings& around, bool json, Keys compile, R
 
 void read_batch(Keys& training, Keys& mesh, const Surroundings& around, Resolved& out, Findings& findings) {
   out.packing = Packing::kConcatenated;
-  out.packing_key = "documents are concatenated";
   const auto tokens = training.integer({"num_tokens_per_microbatch_per_dp_rank"});
   const auto ranks = times(times(*out.tp, *out.pp), *out.cp);
   const auto dp = around.world_size > 0 && ranks > 0 ? around.world_size / ranks : 0;

@@ -174,7 +174,41 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
   const auto off = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: off\n");
   CHECK(off.findings.not_expressed.empty());
 
+  CHECK_THAT(convert_text("llamafactory", "l.yaml",
+                          "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n")
+                 .recipe,
+             Contains("lr: 5e-05  # default of LLaMA-Factory"));
+  const auto short_form = convert_text("megatron", "m.args", megatron + "--recompute-activations\n",
+                                       {.world_size = 8, .allow_inexact = true});
+  CHECK(*short_form.resolved.recompute == "selective");
+  CHECK(short_form.resolved.recompute_modules == std::vector<std::string>{"core_attn"});
+  const auto parts = convert_text("torchtitan", "t.toml",
+                                  "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 8\n"
+                                  "global_batch_size = 64\nseq_len = 128\n[parallelism]\npipeline_parallel_degree = 2\n"
+                                  "[activation_checkpoint]\nmode = \"none\"\n",
+                                  {.world_size = 8, .vocab_size = 32000});
+  INFO(to_text(parts.problems));
+  CHECK_THAT(parts.recipe, Contains("global_batch_size: 64") && Contains("local_batch_size: 8"));
+
   const test::TemporaryFolder folder;
+  for (const auto& [strategy, type] : {std::pair{"allgather", "all_gather"}, {"alltoall", "p2p"}}) {
+    const auto ring = folder.write("ring.yaml", fmt::format("distributed_type: FSDP\nfsdp_config: {{fsdp_version: 2}}\n"
+                                                            "parallelism_config: {{parallelism_config_cp_size: 2, "
+                                                            "parallelism_config_cp_comm_strategy: {}}}\n",
+                                                            strategy));
+    const auto made = convert({.files = {{"trl", folder.write("t.yaml", kTrl).string()}, {"accelerate", ring.string()}},
+                               .world_size = 8,
+                               .environment = [](const std::string&) { return std::nullopt; }});
+    CHECK(made.resolved.cp_comm_type.value_or("") == type);
+  }
+  const auto batch = folder.write("batch.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2})");
+  const auto passes = convert({.files = {{"deepspeed", batch.string()}},
+                               .world_size = 8,
+                               .model = "Qwen/Qwen2.5-0.5B",
+                               .seq_length = 128,
+                               .environment = [](const std::string&) { return std::nullopt; }});
+  INFO(to_text(passes.problems));
+  CHECK(passes.resolved.grad_accumulation.value_or(0) == 4);
   const auto zero = folder.write("zero.json", R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})");
   const auto partly = convert_text("llamafactory", "l.yaml",
                                    "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"
