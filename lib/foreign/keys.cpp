@@ -9,8 +9,15 @@
 namespace automodel::foreign {
 namespace {
 
+bool is_none(const config::Node& node) {
+  return node.text == "none" || node.text == "None";
+}
+
+/// Unlike in recipes, "none" is a value: of torchtitan's activation_checkpoint.mode, for example, whose default is
+/// another one. Python's None without quotes is none.
 bool empty(const config::Node& node) {
-  return node.kind == config::Node::Kind::kScalar && (node.text.empty() || node.is_null());
+  if (node.kind != config::Node::Kind::kScalar) return false;
+  return node.text.empty() || (node.is_null() && (!is_none(node) || (node.text == "None" && !node.quoted)));
 }
 
 bool matches(std::string_view pattern, std::string_view name) {
@@ -49,6 +56,7 @@ bool Keys::active(std::string_view name) const {
   const auto& value = found->value;
   if (value.kind == config::Node::Kind::kList) return !value.items.empty();
   if (value.kind == config::Node::Kind::kMap) return !value.entries.empty();
+  if (is_none(value)) return false;
   if (const auto flag = config::parse_boolean(value.text, false)) return *flag;
   if (const auto number = config::parse_number(value.text)) return *number != 0;
   return true;

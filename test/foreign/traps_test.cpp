@@ -173,6 +173,8 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
   CHECK_THAT(last.recipe, Contains("num_epochs: 2") && !Contains("max_steps"));
   const auto off = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: off\n");
   CHECK(off.findings.not_expressed.empty());
+  CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: none\n").findings.not_expressed.empty());
+  CHECK(!convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: None\n").resolved.max_steps);
 
   CHECK_THAT(convert_text("llamafactory", "l.yaml",
                           "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n")
@@ -189,6 +191,8 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                                   {.world_size = 8, .vocab_size = 32000});
   INFO(to_text(parts.problems));
   CHECK_THAT(parts.recipe, Contains("global_batch_size: 64") && Contains("local_batch_size: 8"));
+  CHECK_THAT(parts.recipe,
+             !Contains("activation_checkpointing"));  // "none" is no missing value: the default is another
 
   const test::TemporaryFolder folder;
   for (const auto& [strategy, type] : {std::pair{"allgather", "all_gather"}, {"alltoall", "p2p"}}) {
