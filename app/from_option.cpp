@@ -44,6 +44,22 @@ foreign::Request foreign_request(const Options& options) {
   return request;
 }
 
+/// Of keys with a common section only the section, so that the line stays short.
+std::string ignored_text(const foreign::Findings& findings) {
+  std::vector<std::string> known, unknown;
+  for (const auto& each : findings.ignored) {
+    auto& list = each.unknown ? unknown : known;
+    auto name = printable(each.key);
+    if (const auto dot = name.find('.'); !each.unknown && dot != std::string::npos) name = name.substr(0, dot) + ".*";
+    if (std::ranges::find(list, name) == list.end()) list.push_back(std::move(name));
+  }
+  std::string out;
+  if (!known.empty()) out += fmt::format("ignored   without effect on a plan: {}\n", fmt::join(known, ", "));
+  if (!unknown.empty())
+    out += fmt::format("unknown   assumed without effect on a plan: {}\n", fmt::join(unknown, ", "));
+  return out;
+}
+
 }  // namespace
 
 void add_from_options(CLI::App& sub, Options& options) {
@@ -95,6 +111,12 @@ FromRecipe load_from(const Options& options) {
   if (!options.json)
     for (const auto& each : made.findings.notes)
       err(fmt::format("note: {}: {}\n", printable(each.key), printable(each.reason)));
+  if (!options.json)
+    for (const auto& each : made.findings.ignored)
+      if (!each.meant.empty())
+        err(fmt::format("warning: unknown key: {}: did you mean '{}'? It is planned without\n", printable(each.key),
+                        each.meant));
+  out.ignored = ignored_text(made.findings);
   return out;
 }
 

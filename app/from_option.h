@@ -20,6 +20,8 @@ struct FromRecipe {
   std::optional<int> exit = {};  ///< the command is done: problems were reported, or the recipe printed
   config::LoadedRecipe loaded = {};
   std::string json = {};  ///< the member `from` of plan --json
+  std::string ignored =
+      {};  ///< a line about the keys of the files that have no effect on a plan; empty: there are none
 };
 
 FromRecipe load_from(const Options& options);

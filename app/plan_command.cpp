@@ -214,6 +214,7 @@ int run_plan(const Options& given) {
   const auto unfit = check_fit(options, plan), missing = check_files(options, plan, loaded);
   const auto detail = options.verbose ? estimate::Detail::kFull : estimate::Detail::kBrief;
   say(report::to_text(plan, action_format(options), detail));
+  say(source.ignored);
   if (!options.verbose && plan.estimate)
     say(fmt::format("more      {}--verbose: memory by rank and phase, FLOPs, traffic\n",
                     options.world_size || loaded.recipe.distributed->dp_size()

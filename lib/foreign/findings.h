@@ -14,6 +14,8 @@ namespace automodel::foreign {
 struct Finding {
   std::string key;  ///< as in the file, often with its value: "optimizer: adamw_bnb_8bit"
   std::string reason;
+  bool unknown = false;    ///< not among the trainer's keys that are known here
+  std::string meant = {};  ///< of an unknown key, one that the trainer reads and that it may be a misspelling of
 };
 
 /// A value that a plan needs and the files do not hold.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/spelling.h"
 #include "base/utf8.h"
 #include "config/scalar.h"
 
@@ -181,8 +182,21 @@ void Keys::leftovers(std::string_view trainer) {
   if (map_ == nullptr) return;
   for (const auto& each : map_->entries)
     if (!used_->contains(each.key) && !empty(each.value))
-      findings_->ignore(path(each.key), "not among the keys of " + std::string(trainer) +
-                                            " that are known here: assumed to have no effect on a plan");
+      findings_->ignored.push_back({.key = path(each.key),
+                                    .reason = "not among the keys of " + std::string(trainer) +
+                                              " that are known here: assumed to have no effect on a plan",
+                                    .unknown = true,
+                                    .meant = meant_by(each.key)});
+}
+
+std::string Keys::meant_by(std::string_view key) const {
+  constexpr std::size_t kShort = 6, kMistakes = 2;  // shorter names are near to too many others
+  if (key.size() < kShort) return {};
+  const auto near = [&](const std::string& name) {
+    return name.size() >= kShort && !given(name) && edit_distance(key, name, kMistakes) <= kMistakes;
+  };
+  const auto found = std::ranges::find_if(*used_, near);
+  return found == used_->end() ? "" : *found;
 }
 
 }  // namespace automodel::foreign

@@ -60,6 +60,8 @@ class Keys {
  private:
   const config::Node::Entry* entry(std::string_view name) const;
   const config::Node::Entry* first(Names names);
+  /// A key that was asked for and is absent, of which this may be a misspelling; empty: none.
+  std::string meant_by(std::string_view key) const;
   void wrong(const config::Node::Entry& entry, std::string_view wanted);
 
   const config::Node* map_;

@@ -68,6 +68,21 @@ TEST_CASE("adapters of a model with pictures are planned beside its decoder, as 
   CHECK(planned.out.find("cache") == std::string::npos);  // of outputs of the tower, which is this program's
 }
 
+TEST_CASE("what of a trainer's file has no effect is said, and what may be misspelt", "[cli]") {
+  const TemporaryFolder folder;
+  folder.write("ax.yaml", std::string(kAxolotl) +
+                              "gradient_acumulation_steps: 8\noutput_dir: out\nsomething_else: 1\nlogging_steps: 1\n");
+  const auto planned = run_program(folder, "plan --from axolotl ax.yaml --world-size 8 --hardware.profile h100");
+  CHECK(planned.code == 0);
+  CHECK_THAT(planned.err, Catch::Contains("warning: unknown key: gradient_acumulation_steps: did you mean "
+                                          "'gradient_accumulation_steps'?"));
+  CHECK(planned.err.find("something_else") == std::string::npos);
+  CHECK_THAT(planned.out, Catch::Contains("unknown   assumed without effect on a plan: gradient_acumulation_steps, "
+                                          "something_else\n"));
+  CHECK_THAT(planned.out, Catch::Contains("ignored   without effect on a plan: ") && Catch::Contains("output_dir") &&
+                              Catch::Contains("logging_steps"));
+}
+
 TEST_CASE("arguments follow two dashes", "[cli]") {
   const TemporaryFolder folder;
   const auto made =
