@@ -133,6 +133,7 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
     const auto made = convert_text("megatron", "m.args", megatron + more, {.world_size = 8, .allow_inexact = true});
     INFO(to_text(made.problems));
     CHECK(made.problems.empty());
+    CHECK(!says(made.findings.ignored, "swiglu"));
     return made.recipe;
   };
   CHECK_THAT(made_of(""), !Contains("deduplicated"));
@@ -204,6 +205,17 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                                .world_size = 8,
                                .environment = [](const std::string&) { return std::nullopt; }});
     CHECK(made.resolved.cp_comm_type.value_or("") == type);
+  }
+  for (const bool parallel : {false, true}) {
+    const auto degrees = folder.write(
+        "mlm.yaml", std::string("distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+                                "  megatron_lm_pp_degree: 1\n") +
+                        (parallel ? "  megatron_lm_sequence_parallelism: true\n" : ""));
+    const auto made =
+        convert({.files = {{"trl", folder.write("t.yaml", kTrl).string()}, {"accelerate", degrees.string()}},
+                 .world_size = 8,
+                 .environment = [](const std::string&) { return std::nullopt; }});
+    CHECK(made.resolved.sequence_parallel.value_or(!parallel) == parallel);
   }
   const auto batch = folder.write("batch.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2})");
   const auto passes = convert({.files = {{"deepspeed", batch.string()}},
