@@ -44,6 +44,17 @@ foreign::Request foreign_request(const Options& options) {
   return request;
 }
 
+void print(const foreign::Findings& findings) {
+  for (const auto& each : findings.not_expressed)
+    err(fmt::format("warning: not expressed: {}: {}\n", printable(each.key), printable(each.reason)));
+  for (const auto& each : findings.notes)
+    err(fmt::format("note: {}: {}\n", printable(each.key), printable(each.reason)));
+  for (const auto& each : findings.ignored)
+    if (!each.meant.empty())
+      err(fmt::format("warning: unknown key: {}: did you mean '{}'? It is planned without\n", printable(each.key),
+                      each.meant));
+}
+
 /// Of keys with a common section only the section, so that the line stays short.
 std::string ignored_text(const foreign::Findings& findings) {
   std::vector<std::string> known, unknown;
@@ -105,17 +116,7 @@ FromRecipe load_from(const Options& options) {
       config::read_recipe(made.recipe, "recipe from " + made.origin, config::parse_overrides(options.overrides, words),
                           [](const std::string&) { return std::nullopt; });
   out.loaded.problems.insert(out.loaded.problems.begin(), words.begin(), words.end());
-  if (!options.json)
-    for (const auto& each : made.findings.not_expressed)
-      err(fmt::format("warning: not expressed: {}: {}\n", printable(each.key), printable(each.reason)));
-  if (!options.json)
-    for (const auto& each : made.findings.notes)
-      err(fmt::format("note: {}: {}\n", printable(each.key), printable(each.reason)));
-  if (!options.json)
-    for (const auto& each : made.findings.ignored)
-      if (!each.meant.empty())
-        err(fmt::format("warning: unknown key: {}: did you mean '{}'? It is planned without\n", printable(each.key),
-                        each.meant));
+  if (!options.json) print(made.findings);
   out.ignored = ignored_text(made.findings);
   return out;
 }

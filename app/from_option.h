@@ -19,9 +19,8 @@ void add_from_options(CLI::App& sub, Options& options);
 struct FromRecipe {
   std::optional<int> exit = {};  ///< the command is done: problems were reported, or the recipe printed
   config::LoadedRecipe loaded = {};
-  std::string json = {};  ///< the member `from` of plan --json
-  std::string ignored =
-      {};  ///< a line about the keys of the files that have no effect on a plan; empty: there are none
+  std::string json = {};     ///< the member `from` of plan --json
+  std::string ignored = {};  ///< lines about keys of the files without effect on a plan
 };
 
 FromRecipe load_from(const Options& options);

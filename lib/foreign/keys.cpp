@@ -15,10 +15,10 @@ bool is_none(const config::Node& node) {
 }
 
 /// Unlike in recipes, "none" is a value: of torchtitan's activation_checkpoint.mode, for example, whose default is
-/// another one. Python's None without quotes is none.
+/// another one. Python's None without quotes is not.
 bool empty(const config::Node& node) {
   if (node.kind != config::Node::Kind::kScalar) return false;
-  return node.text.empty() || (node.is_null() && (!is_none(node) || (node.text == "None" && !node.quoted)));
+  return node.text.empty() || (!node.quoted && node.is_null() && node.text != "none");
 }
 
 bool matches(std::string_view pattern, std::string_view name) {
@@ -192,11 +192,10 @@ void Keys::leftovers(std::string_view trainer) {
 std::string Keys::meant_by(std::string_view key) const {
   constexpr std::size_t kShort = 6, kMistakes = 2;  // shorter names are near to too many others
   if (key.size() < kShort) return {};
-  const auto near = [&](const std::string& name) {
-    return name.size() >= kShort && !given(name) && edit_distance(key, name, kMistakes) <= kMistakes;
-  };
-  const auto found = std::ranges::find_if(*used_, near);
-  return found == used_->end() ? "" : *found;
+  std::vector<std::string_view> near;
+  for (const auto& name : *used_)
+    if (name.size() >= kShort && !given(name) && edit_distance(key, name, kMistakes) <= kMistakes) near.push_back(name);
+  return std::string(nearest(key, near));
 }
 
 }  // namespace automodel::foreign

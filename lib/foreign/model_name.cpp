@@ -64,15 +64,18 @@ std::string with_last_part(std::string_view last) {
   return {};
 }
 
-void name_model(Resolved& out, Findings& findings) {
-  if (!out.model || out.sizes) return;
+namespace {
+
+/// Its config.json, as far as it is here. Names the original of a mirror; notes a length above the model's limit.
+std::string find_config(Resolved& out, Findings& findings) {
+  if (!out.model || out.sizes) return {};
   const auto& name = *out.model;
   std::error_code ignored;
   if (is_path(name)) {
     if (!std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
       findings.ask(fmt::format("{}: {}", out.model.key, name), "model is a local folder: sizes unknown without it",
                    "--model NAME");
-    return name_towers(config_of(name), out, findings);
+    return config_of(name);
   }
   auto known = plan::find_in_catalogue(name);
   if (!known) {
@@ -80,13 +83,11 @@ void name_model(Resolved& out, Findings& findings) {
     constexpr std::string_view kUnpacked = "-dequantized";
     if (last.ends_with(kUnpacked)) last.remove_suffix(kUnpacked.size());
     const auto original = with_last_part(last);
-    if (original.empty())
-      return name_towers("", out, findings);  // perhaps in the local cache; if not, the plan says so
+    if (original.empty()) return {};  // perhaps in the local cache; if not, the plan says so
     out.catalogue_name = original;
     known = plan::find_in_catalogue(original);
     findings.note(fmt::format("{}: {}", out.model.key, name), "planned as " + original + ", of which it is a copy");
   }
-  name_towers(*known, out, findings);
   const auto config = nlohmann::json::parse(*known, nullptr, false);
   const auto limit = config.is_object() ? config.value("max_position_embeddings", std::int64_t{0}) : 0;
   if (limit > 0 && out.seq_length && *out.seq_length > limit) {
@@ -94,6 +95,13 @@ void name_model(Resolved& out, Findings& findings) {
     findings.note(fmt::format("{}: {}", out.seq_length.key, *out.seq_length),
                   fmt::format("above the model's {} positions, which the recipe raises", limit));
   }
+  return *known;
+}
+
+}  // namespace
+
+void name_model(Resolved& out, Findings& findings) {
+  name_towers(find_config(out, findings), out, findings);
 }
 
 }  // namespace automodel::foreign

@@ -18,12 +18,16 @@ namespace {
 
 using nlohmann::json;
 
+std::optional<std::string> no_variable(const std::string& /*name*/) {
+  return {};
+}
+
 /// Converts a file of this name and text.
 Conversion convert_text(const std::string& format, const std::string& name, const std::string& text,
                         Request request = {.world_size = 8}) {
   const test::TemporaryFolder folder;
   request.files = {{format, folder.write(name, text).string()}};
-  if (!request.environment) request.environment = [](const std::string&) { return std::nullopt; };
+  if (!request.environment) request.environment = no_variable;
   return convert(request);
 }
 
@@ -91,6 +95,8 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
                                  "freeze_vision_tower: true\n");
   CHECK(says(text.findings.ignored, "freeze_vision_tower"));
   CHECK(text.recipe.find("freeze_config") == std::string::npos);
+  CHECK(convert_text("llamafactory", "l.yaml", "stage: sft\nfinetuning_type: full\n").recipe.find("freeze_config") ==
+        std::string::npos);  // of no model
   const auto adapters = [](const std::string& more) {
     return convert_text("llamafactory", "l.yaml", "stage: sft\nfinetuning_type: lora\n" + more).recipe;
   };
@@ -112,7 +118,7 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
   CHECK_THAT(adapters(local), Contains("exclude_modules: ['*lm_head']"));
 }
 
-TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
+TEST_CASE("torchtune's recipes are known by the commands in their comments, and ranks must divide", "[foreign]") {
   using Catch::Contains;
   const std::string tune =
       "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\ntokenizer: {max_seq_len: 128}\nbatch_size: 1\n"
@@ -123,7 +129,16 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
       convert_text("torchtune", "t.yaml", "# tune run --nproc_per_node 2 lora_dpo_distributed --config x\n" + tune);
   REQUIRE(pairs.findings.refused);
   CHECK_THAT(pairs.findings.refused->key, Contains("lora_dpo_distributed"));
+  const auto copies = convert_text("torchtune", "t.yaml",
+                                   "# tune run --nproc_per_node 8 full_finetune_distributed --config x\n" + tune +
+                                       "data_parallel_replicate_dim: 3\n");
+  REQUIRE(copies.findings.refused);
+  CHECK_THAT(copies.findings.refused->reason, Contains("3 does not divide the 8 data-parallel ranks"));
+}
 
+TEST_CASE("Megatron's dispatchers, short forms and the keys of its test files beside the arguments are read",
+          "[foreign]") {
+  using Catch::Contains;
   const std::string megatron =
       "--num-layers\n2\n--hidden-size\n64\n--num-attention-heads\n4\n--swiglu\n--normalization\nRMSNorm\n"
       "--position-embedding-type\nrope\n--disable-bias-linear\n--hidden-dropout\n0\n--attention-dropout\n0\n"
@@ -140,7 +155,6 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
   CHECK_THAT(made_of("--moe-token-dispatcher-type\nalltoall\n"), !Contains("deduplicated"));
   CHECK_THAT(made_of("--moe-token-dispatcher-type\nflex\n"), Contains("dispatcher: deduplicated"));
   CHECK_THAT(made_of("--moe-token-dispatcher-type\nflex\n--moe-enable-deepep\n"), Contains("dispatcher: deduplicated"));
-
   const auto functional = convert_text("megatron", "m.yaml",
                                        "ENV_VARS: {SOME_VARIABLE: 1}\nTEST_TYPE: regular\nMODE: pretraining\n"
                                        "METRICS: [iteration-time]\nMODEL_ARGS:\n  --num-layers: 2\n");
@@ -149,7 +163,14 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
     CHECK(!says(functional.findings.ignored, key));
     CHECK(!says(functional.findings.not_expressed, key));
   }
+  const auto short_form = convert_text("megatron", "m.args", megatron + "--recompute-activations\n",
+                                       {.world_size = 8, .allow_inexact = true});
+  CHECK(*short_form.resolved.recompute == "selective");
+  CHECK(short_form.resolved.recompute_modules == std::vector<std::string>{"core_attn"});
+}
 
+TEST_CASE("LLaMA-Factory's defaults are its own, on Megatron too", "[foreign]") {
+  using Catch::Contains;
   const auto mca = [&](const std::string& more) {
     const Request request{.world_size = 8, .environment = [](const std::string& name) {
                             return name == "USE_MCA" ? std::optional<std::string>("1") : std::nullopt;
@@ -163,28 +184,19 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
   };
   CHECK_THAT(mca(""), Contains("tp_size: 2") && !Contains("sequence_parallel"));
   CHECK_THAT(mca("sequence_parallel: true\n"), Contains("sequence_parallel: true"));
-
+  CHECK_THAT(convert_text("llamafactory", "l.yaml",
+                          "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n")
+                 .recipe,
+             Contains("lr: 5e-05  # default of LLaMA-Factory"));
   // Positions of a model with pictures stand in its text_config.
   CHECK_THAT(convert_text("llamafactory", "l.yaml",
                           "stage: sft\nfinetuning_type: full\nmodel_name_or_path: google/gemma-3-4b-it\n")
                  .recipe,
              Contains("google/gemma-3-4b-it") && !Contains("max_position_embeddings"));
+}
 
-  const auto last = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: 0\nnum_epochs: 2\n");
-  CHECK_THAT(last.recipe, Contains("num_epochs: 2") && !Contains("max_steps"));
-  const auto off = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: off\n");
-  CHECK(off.findings.not_expressed.empty());
-  CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: none\n").findings.not_expressed.empty());
-  CHECK(!convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: None\n").resolved.max_steps);
-
-  CHECK_THAT(convert_text("llamafactory", "l.yaml",
-                          "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n")
-                 .recipe,
-             Contains("lr: 5e-05  # default of LLaMA-Factory"));
-  const auto short_form = convert_text("megatron", "m.args", megatron + "--recompute-activations\n",
-                                       {.world_size = 8, .allow_inexact = true});
-  CHECK(*short_form.resolved.recompute == "selective");
-  CHECK(short_form.resolved.recompute_modules == std::vector<std::string>{"core_attn"});
+TEST_CASE("a step of torchtitan's pipeline may run through it several times, and none is a mode", "[foreign]") {
+  using Catch::Contains;
   const auto parts = convert_text("torchtitan", "t.toml",
                                   "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 8\n"
                                   "global_batch_size = 64\nseq_len = 128\n[parallelism]\npipeline_parallel_degree = 2\n"
@@ -194,7 +206,20 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
   CHECK_THAT(parts.recipe, Contains("global_batch_size: 64") && Contains("local_batch_size: 8"));
   CHECK_THAT(parts.recipe,
              !Contains("activation_checkpointing"));  // "none" is no missing value: the default is another
+}
 
+TEST_CASE("words for off and for nothing are told apart", "[foreign]") {
+  using Catch::Contains;
+  const auto last = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: 0\nnum_epochs: 2\n");
+  CHECK_THAT(last.recipe, Contains("num_epochs: 2") && !Contains("max_steps"));
+  const auto off = convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: off\n");
+  CHECK(off.findings.not_expressed.empty());
+  CHECK(convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "tiled_mlp: none\n").findings.not_expressed.empty());
+  CHECK(!convert_text("axolotl", "a.yaml", std::string(kAxolotl) + "max_steps: None\n").resolved.max_steps);
+}
+
+TEST_CASE("files of accelerate and DeepSpeed are read beside a trainer's", "[foreign]") {
+  using Catch::Contains;
   const test::TemporaryFolder folder;
   for (const auto& [strategy, type] : {std::pair{"allgather", "all_gather"}, {"alltoall", "p2p"}}) {
     const auto ring = folder.write("ring.yaml", fmt::format("distributed_type: FSDP\nfsdp_config: {{fsdp_version: 2}}\n"
@@ -203,7 +228,7 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                                                             strategy));
     const auto made = convert({.files = {{"trl", folder.write("t.yaml", kTrl).string()}, {"accelerate", ring.string()}},
                                .world_size = 8,
-                               .environment = [](const std::string&) { return std::nullopt; }});
+                               .environment = no_variable});
     CHECK(made.resolved.cp_comm_type.value_or("") == type);
   }
   for (const bool parallel : {false, true}) {
@@ -214,7 +239,7 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
     const auto made =
         convert({.files = {{"trl", folder.write("t.yaml", kTrl).string()}, {"accelerate", degrees.string()}},
                  .world_size = 8,
-                 .environment = [](const std::string&) { return std::nullopt; }});
+                 .environment = no_variable});
     CHECK(made.resolved.sequence_parallel.value_or(!parallel) == parallel);
   }
   const auto batch = folder.write("batch.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2})");
@@ -222,7 +247,7 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                                .world_size = 8,
                                .model = "Qwen/Qwen2.5-0.5B",
                                .seq_length = 128,
-                               .environment = [](const std::string&) { return std::nullopt; }});
+                               .environment = no_variable});
   INFO(to_text(passes.problems));
   CHECK(passes.resolved.grad_accumulation.value_or(0) == 4);
   const auto zero = folder.write("zero.json", R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}})");
@@ -237,16 +262,10 @@ TEST_CASE("what no recorded configuration has is read, too", "[foreign]") {
                          {"accelerate", folder.write("a.yaml", "distributed_type: DEEPSPEED\n").string()},
                          {"deepspeed", zero.string()}},
                .world_size = 8,
-               .environment = [](const std::string&) { return std::nullopt; }});
+               .environment = no_variable});
   INFO(to_text(beside.findings.problems));
   CHECK(beside.resolved.zero_stage == 3);
   CHECK(says(beside.findings.not_expressed, "zero_hpz_partition_size"));
-
-  const auto copies = convert_text("torchtune", "t.yaml",
-                                   "# tune run --nproc_per_node 8 full_finetune_distributed --config x\n" + tune +
-                                       "data_parallel_replicate_dim: 3\n");
-  REQUIRE(copies.findings.refused);
-  CHECK_THAT(copies.findings.refused->reason, Contains("3 does not divide the 8 data-parallel ranks"));
 }
 
 TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer and mode", "[foreign]") {
