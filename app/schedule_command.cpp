@@ -148,6 +148,9 @@ Chosen searched_schedule(const Options& options) {
   const schedule::Request request{.ranks = *options.pipeline_ranks,
                                   .stages_per_rank = options.stages_per_rank.value_or(1),
                                   .microbatches = *options.microbatches};
+  if (options.style == "v" && request.stages_per_rank == 1)
+    throw wrong_words("--style v turns back on the last rank, with one stage per rank there is nothing to turn back",
+                      "for example '--stages-per-rank 2'");
   const auto* any = schedule::find_generator("LoopedBFS");  // takes every size that a table can have
   if (auto problems = schedule::check_request(*any, request); !problems.empty()) stop_with(std::move(problems));
   const auto placement = schedule::make_placement(style_of(options), request.ranks, request.stages());

@@ -17,6 +17,8 @@ namespace detail {
 namespace {
 
 thread_local Collector* active_collector = nullptr;  // non-null only while fields_of constructs a prototype
+constexpr std::size_t kFewKeys = 12;                 ///< of a section: so many are listed beside other advice
+
 std::string shortened(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
@@ -298,7 +300,8 @@ class SectionReading {
           std::ranges::any_of(type.fields(), [&](const FieldInfo& row) { return names(row, entry.key); }))
         return void(reader_.refuse("unknown-key", path, entry.where)
                         .says("'{}' is not an option here", path)
-                        .hint("it belongs under {}", join_path(path_, field->key)));
+                        .hint("it belongs under {}{}", join_path(path_, field->key),
+                              known_.size() > kFewKeys ? "" : "; known here: " + join(known_)));
     }
     reader_.refuse("unknown-key", path, entry.where).says("unknown key '{}'", path).hint(suggestion(entry.key, known_));
   }
@@ -394,7 +397,12 @@ void read_section(Reader& reader, const Node& node, const std::string& path, voi
   if (reparse(node, '{', parsed)) return read_section(reader, parsed, path, section, fields);
   if (node.kind != Node::Kind::kMap) {
     if (node.is_null()) return;  // an empty `section:` means its defaults
-    return reader.mismatch(node, path, "mapping");
+    std::vector<std::string_view> keys;
+    for (const auto& field : fields)
+      if (field.form == FieldInfo::Form::kKey) keys.push_back(field.key);
+    return reader.mismatch(node, path, "mapping",
+                           fmt::format("write its keys with their values below it, or as {{key: value}}{}",
+                                       keys.size() > kFewKeys ? "" : "; known: " + join(keys)));
   }
   SectionReading(reader, node, path).run(section, fields);
 }
@@ -474,7 +482,8 @@ const TypeWords& type_words(std::string_view type_name) {
 
 void Reader::mismatch(const Node& node, const std::string& path, std::string_view type_name, std::string help) {
   const auto& [start, article, how] = type_words(type_name);
-  if (help.empty() && type_name == "mapping" && node.kind == Node::Kind::kScalar) help = colon_advice(node.text);
+  if (type_name == "mapping" && node.kind == Node::Kind::kScalar)
+    if (auto advice = colon_advice(node.text); !advice.empty()) help = std::move(advice);
   refuse("bad-type", path, node.where)
       .says("{} must be {}{}, got {}", path.empty() ? "a recipe" : path, article, type_name, detail::kind_name(node))
       .hint(help.empty() ? std::string(how) : std::move(help));

@@ -93,6 +93,9 @@ TEST_CASE("advice uses the options and keys of the command that was run", "[cli]
                    "'{pp_schedule: 1F1B}'"),
               "help: --nodes 2 fit the recipe with 1 rank per node"));
   CHECK(holds(said("plan r.yaml --distributed.pp_microbatch_size 2"), "it belongs under distributed.pipeline"));
+  // A name that a neighbour has below it, and a value where keys belong.
+  CHECK(holds(said("plan r.yaml --hardware.gpu h100"), "under hardware.failures; known here: profile, memory, "));
+  CHECK(holds(said("plan r.yaml --hardware h100"), "as {key: value}; known: profile, memory, "));
   CHECK(holds(said("plan r.yaml --optimizer.learning_rate 2"), "did you mean 'lr'?"));
   CHECK(holds(said("plan r.yaml --model.config.num_kv_heads 2"), "did you mean 'num_key_value_heads'?"));
   const auto optimizer = said("plan r.yaml --optimizer._target_ torch.optim.Adagrad");

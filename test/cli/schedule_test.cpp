@@ -96,6 +96,7 @@ TEST_CASE("schedule refuses wrong input with one message, the rule and the neare
            {"DualPipeV --pp-size 2 --microbatches 3", "at least as many microbatches as stages: 4"},
            {"search --pp-size 2000 --microbatches 4", "1 to 1024"},
            {"search --pp-size 1024 --microbatches 60000", "at most"},
+           {"search --style v" + sizes, "for example '--stages-per-rank 2'"},
            {"search --pp-size 0 --microbatches 4", "--pp-size"},
            {"search --microbatches 4", "--pp-size is required"},
            {"1F1B --pp-size 2", "--microbatches is required"},
