@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/hub.h"
 #include "commands.h"
 #include "config/yaml_text.h"
 #include "estimate/state_bytes.h"
@@ -121,7 +122,7 @@ int run_k8s(const Options& options) {
     job.folder = std::ranges::any_of(job.volumes, [&](const auto& volume) { return holds(volume.second, here); })
                      ? here
                      : job.volumes.front().second;
-  for (const char* name : {"HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"})
+  for (const char* name : kHubVariables)
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
       job.variables.emplace_back(name, value);
   job.recipe = planned.loaded.text;

@@ -7,8 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/find_file.h"
-#include "base/hub_name.h"
-#include "rows/hub_cache.h"
+#include "base/hub.h"
 #include "rows/load.h"
 
 namespace automodel::data {
@@ -27,14 +26,14 @@ fs::path tokenizer_place(const config::TokenizerSource& source, const DatasetCon
     return {};
   }
   if (const auto local = find_beside(*source.path, context.recipe_folder)) return *local;
-  if (const auto snapshot = rows::find_snapshot("models", *source.path, source.revision); !snapshot.empty())
+  if (const auto snapshot = find_snapshot(HubKind::kModel, *source.path, source.revision); !snapshot.empty())
     return snapshot;
   problems.add("missing-file", key)
       .says("there is no tokenizer '{}' here", *source.path)
       .hint(
           "looked for a folder beside the recipe and in the working directory, and for revision "
           "{} in the hub cache {}; nothing is downloaded{}",
-          source.revision.value_or("main"), rows::hub_cache().native(), download_advice(*source.path, source.revision));
+          source.revision.value_or("main"), hub_cache().native(), download_advice(*source.path, source.revision));
   return {};
 }
 

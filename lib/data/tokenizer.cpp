@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "base/find_file.h"
+#include "base/hub.h"
 #include "base/spelling.h"
-#include "rows/hub_cache.h"
 #include "rows/load.h"
 
 namespace automodel::data {
@@ -72,7 +72,7 @@ std::filesystem::path tokenizer_path(const std::string& name, const std::filesys
   if (std::any_of(kTokenizers.begin(), kTokenizers.end(), [&](const auto& kind) { return kind.name == name; }))
     return {};
   if (auto local = find_beside(name, recipe_folder)) return *local;
-  return rows::find_snapshot("models", name, std::nullopt);
+  return find_snapshot(HubKind::kModel, name, std::nullopt);
 }
 
 std::string tokenizer_of_model(const std::filesystem::path& folder) {

@@ -10,6 +10,7 @@
 
 #include "arch/towers.h"
 #include "base/file_text.h"
+#include "base/hub.h"
 #include "base/json_depth.h"
 #include "plan/catalogue.h"
 
@@ -83,7 +84,10 @@ std::string find_config(Resolved& out, Findings& findings) {
     constexpr std::string_view kUnpacked = "-dequantized";
     if (last.ends_with(kUnpacked)) last.remove_suffix(kUnpacked.size());
     const auto original = with_last_part(last);
-    if (original.empty()) return {};  // perhaps in the local cache; if not, the plan says so
+    if (original.empty()) {
+      const auto snapshot = find_snapshot(HubKind::kModel, name, std::nullopt);
+      return snapshot.empty() ? std::string() : config_of(snapshot.native());
+    }
     out.catalogue_name = original;
     known = plan::find_in_catalogue(original);
     findings.note(fmt::format("{}: {}", out.model.key, name), "planned as " + original + ", of which it is a copy");

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +10,7 @@
 #include "arch/hf_config.h"
 #include "base/file_text.h"
 #include "base/find_file.h"
-#include "base/hub_name.h"
+#include "base/hub.h"
 #include "base/spelling.h"
 #include "config/objective.h"
 #include "plan/catalogue.h"
@@ -21,11 +19,6 @@ namespace automodel::plan {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -41,18 +34,11 @@ std::vector<std::string> folders_beside(const fs::path& folder) {
   return out;
 }
 
-/// A model's snapshot in the Hugging Face cache (models--ORG--NAME/snapshots/REVISION), or an empty path.
+/// A model's snapshot in the Hugging Face cache, or an empty path.
 fs::path in_cache(const std::string& name, const config::ModelConfig& model) {
-  fs::path hub = model.cache_dir().value_or("");
-  if (hub.empty()) hub = environment("HF_HUB_CACHE");
-  if (hub.empty() && !environment("HF_HOME").empty()) hub = fs::path(environment("HF_HOME")) / "hub";
-  if (hub.empty()) hub = fs::path(environment("HOME")) / ".cache" / "huggingface" / "hub";
-  std::string folder = "models--";
-  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
-  const auto root = hub / folder;
-  std::string revision = model.revision().value_or("main");
-  if (std::ifstream ref(root / "refs" / revision); ref) ref >> revision;
-  const auto snapshot = root / "snapshots" / revision;
+  const auto& own = model.cache_dir();
+  const auto snapshot =
+      find_snapshot(HubKind::kModel, name, model.revision(), own && !own->empty() ? fs::path(*own) : hub_cache());
   return is_there(snapshot / "config.json") ? snapshot : fs::path();
 }
 

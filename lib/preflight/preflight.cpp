@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file_text.h"
 #include "base/find_file.h"
+#include "base/hub.h"
 #include "checkpoint/format/memory_folder.h"
 #include "checkpoint/format/root_folder.h"
 #include "checkpoint/format/tensor_folder.h"
@@ -25,7 +26,6 @@
 #include "data/tokenizer.h"
 #include "metrics/watcher.h"
 #include "plan/vision_choice.h"
-#include "rows/hub_cache.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/named_templates.h"
 
@@ -46,7 +46,7 @@ std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& fol
   std::vector<std::string> globs;
   for (const auto& name : names) {
     const auto path = find_beside(name, folder);
-    const auto snapshot = path ? fs::path() : rows::find_snapshot("datasets", name, std::nullopt);
+    const auto snapshot = path ? fs::path() : find_snapshot(HubKind::kDataset, name, std::nullopt);
     if (!path && snapshot.empty()) {
       globs.push_back(name);
     } else if (path && !fs::is_directory(*path, error)) {
@@ -136,7 +136,7 @@ class Checks {
   bool is_quick(const std::vector<std::string>& names) const {
     if (const auto bytes = size_of(names, folder()); bytes > 0) return bytes <= kReadBytes;
     return std::ranges::all_of(
-        names, [](const auto& name) { return rows::find_snapshot("datasets", name, std::nullopt).empty(); });
+        names, [](const auto& name) { return find_snapshot(HubKind::kDataset, name, std::nullopt).empty(); });
   }
 
   /// Checks tokenizer and template of data that is too large to read, or whose files only a builder can find.

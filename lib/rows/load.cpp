@@ -13,11 +13,10 @@
 
 #include "base/file_text.h"
 #include "base/find_file.h"
-#include "base/hub_name.h"
+#include "base/hub.h"
 #include "base/json_depth.h"
 #include "rows/csv_rows.h"
 #include "rows/data_files.h"
-#include "rows/hub_cache.h"
 #include "rows/json_rows.h"
 #include "rows/split.h"
 #include "rows/table_rows.h"
@@ -136,7 +135,8 @@ class Loading {
       if (fs::is_directory(*local, error)) return of_folder(*local);
       return SplitPaths{{"train", {*local}}};
     }
-    if (const fs::path snapshot = find_snapshot("datasets", request_.path, request_.revision); !snapshot.empty()) {
+    if (const fs::path snapshot = find_snapshot(HubKind::kDataset, request_.path, request_.revision);
+        !snapshot.empty()) {
       Diagnostics own;
       if (auto found = of_snapshot(snapshot, own)) return found;
       // An interrupted download; a copy that load_dataset prepared from a complete one serves as well.

@@ -3,7 +3,6 @@
 #include "base/diagnostic.h"
 #include "base/error.h"
 #include "base/expression.h"
-#include "base/hub_name.h"
 #include "base/problems.h"
 #include "base/terminal.h"
 #include "base/text_table.h"
@@ -104,14 +103,6 @@ TEST_CASE("a problem of a recipe has the place of its key, or of the section aro
   CHECK(problems.given("a.b"));
   CHECK_FALSE(problems.given("a"));
   CHECK(problems.exit() == ExitCode::kBadInput);
-}
-
-TEST_CASE("a name on the hub gives the command that downloads it, a path gives none", "[base]") {
-  CHECK(download_advice("Qwen/Qwen3-0.6B", std::nullopt) == ": 'hf download Qwen/Qwen3-0.6B' does that");
-  CHECK(download_advice("a/b", "v1") == ": 'hf download a/b --revision v1' does that");
-  CHECK(download_advice("a/b", std::nullopt, HubKind::kDataset) == ": 'hf download --repo-type dataset a/b' does that");
-  for (const char* path : {"", "a", "/a/b", "./b", "../b", "a/b/c", "a/", "a b/c", "a/b;c"})
-    CHECK(download_advice(path, std::nullopt).empty());
 }
 
 TEST_CASE("a text table aligns words left and numbers right", "[base]") {

@@ -114,6 +114,13 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
   const auto local = "lora_target: all\nmodel_name_or_path: " + folder.path().string() + "\n";
   folder.write("config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}})");
   CHECK_THAT(adapters(local), Contains("'*model.visual*', '*model.visual.merger*'"));
+  // Of one in the cache of downloads, too.
+  folder.write("hub/models--a--b/refs/main", "c");
+  folder.write("hub/models--a--b/snapshots/c/config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}})");
+  setenv("HF_HUB_CACHE", (folder.path() / "hub").c_str(), 1);
+  CHECK_THAT(adapters("lora_target: all\nmodel_name_or_path: a/b\n"), Contains("'*model.visual*'"));
+  CHECK_THAT(adapters("lora_target: all\nmodel_name_or_path: a/c\n"), Contains("exclude_modules: ['*lm_head']"));
+  unsetenv("HF_HUB_CACHE");
   folder.write("config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}, "x": )" + std::string(200000, '['));
   CHECK_THAT(adapters(local), Contains("exclude_modules: ['*lm_head']"));
 }

@@ -1,4 +1,4 @@
-#include "rows/hub_cache.h"
+#include "base/hub.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,11 @@
 #include <system_error>
 #include <utility>
 
-namespace automodel::rows {
+#include <fmt/format.h>
+
+#include "base/shell_word.h"
+
+namespace automodel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,22 +98,33 @@ fs::path prepared_cache() {
   return own.empty() ? home() / "datasets" : fs::path(own);
 }
 
-bool is_repository_name(const std::string& text) {
+bool is_repository_name(std::string_view text) {
   int slashes = 0;
   bool open = true;  // at the start of a part
   for (const char c : text) {
-    const bool slash = c == '/';
-    if (slash && (open || ++slashes > 1)) return false;
-    const bool word = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
-    if (!slash && !word) return false;
-    open = slash;
+    if (c == '/') {
+      if (open || ++slashes > 1) return false;
+      open = true;
+      continue;
+    }
+    if (open && c == '.') return false;
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_' && c != '.' && c != '-') return false;
+    open = false;
   }
-  return !open && !text.starts_with('.');
+  return !open;
 }
 
-fs::path find_snapshot(const std::string& kind, const std::string& name, const std::optional<std::string>& revision) {
+std::string download_advice(std::string_view name, const std::optional<std::string>& revision, HubKind kind) {
+  if (name.find('/') == std::string_view::npos || !is_repository_name(name)) return "";
+  return fmt::format(": 'hf download {}{}{}' does that", kind == HubKind::kDataset ? "--repo-type dataset " : "", name,
+                     revision ? " --revision " + shell_quoted(*revision) : "");
+}
+
+fs::path find_snapshot(HubKind kind, const std::string& name, const std::optional<std::string>& revision,
+                       const fs::path& cache) {
   if (!is_repository_name(name)) return {};
-  const fs::path root = entry(hub_cache(), kind + "--" + joined(canonical(name), "--"));
+  const bool rows = kind == HubKind::kDataset;
+  const fs::path root = entry(cache, (rows ? "datasets--" : "models--") + joined(rows ? canonical(name) : name, "--"));
   std::string commit = revision.value_or("main");
   if (root.empty() || commit.find("..") != std::string::npos) return {};
   if (std::ifstream ref(root / "refs" / commit); ref) ref >> commit;
@@ -138,4 +153,4 @@ std::vector<fs::path> find_prepared(const std::string& name) {
   return out;
 }
 
-}  // namespace automodel::rows
+}  // namespace automodel
