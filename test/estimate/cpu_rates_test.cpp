@@ -55,6 +55,7 @@ TEST_CASE("Arm's processors are known by implementer and part", "[estimate]") {
   CHECK(rates("0x41", "0xd4f").float32 == 2.8e9 * 4 * 8);
   CHECK(rates("0x41", "0xd0c").float32 == 2.5e9 * 2 * 8);
   CHECK(rates("0x46", "0x001").name == "Arm CPU 0x46 0x001");
+  CHECK(rates("0x46", "0x001").float32 == 2.5e9 * 2 * 8);
   CHECK(rates("0x41", "0xd4f").gain(BFloat16Unit::kArm) > 1);
 }
 

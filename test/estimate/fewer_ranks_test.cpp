@@ -38,6 +38,11 @@ TEST_CASE("with fewer ranks the data-parallel size shrinks first, and the global
   CHECK(smaller->plan.mesh.size({mesh::Axis::kTp}) == 2);
   CHECK(smaller->plan.batch.global == 64);
   CHECK(smaller->plan.batch.runs == 4);
+  const auto least = plan_for_fewer(whole.loaded, *whole.plan, {.most = 14, .least = 8});
+  REQUIRE(least);
+  CHECK(least->words == smaller->words);
+  const auto more = plan_for_fewer(whole.loaded, *whole.plan, {.most = 14, .least = 9});
+  CHECK((!more || more->plan.mesh.world_size() >= 9));
 }
 
 TEST_CASE("if the recipe's axes need more ranks than are left, another mesh that fits is found") {

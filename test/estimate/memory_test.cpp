@@ -395,6 +395,10 @@ TEST_CASE("validation needs memory for the widest block and for the output head,
   const auto shares = planned(tiny("strategy: ddp")).estimate->memory.ranks[0].in(Phase::kEvaluation);
   CHECK(shares.logits == 8.0 * 32 * 1000 * 4);
   CHECK(shares.activations == 8.0 * 32 * 3 * 64 * 4);
+  const auto split = planned(tiny("strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 1}"));
+  const auto first = split.estimate->memory.ranks[0].in(Phase::kEvaluation);  // a rank without head
+  CHECK(first.logits == 0);
+  CHECK(first.activations == 32.0 * (3 * 64 + 64 + 320 + 160 + 64) * 4);
 }
 
 TEST_CASE("with sequence parallelism messages between stages carry only a rank's own tokens", "[plan]") {
