@@ -20,6 +20,7 @@ namespace {
 foreign::Request foreign_request(const Options& options) {
   foreign::Request request{.arguments = options.arguments,
                            .world_size = options.world_size,
+                           .ranks_per_node = options.gpus_per_node,
                            .model = options.model,
                            .seq_length = options.seq_length,
                            .vocab_size = options.vocab_size,

@@ -113,6 +113,7 @@ void apply_megatron(Keys config, Resolved& out) {
   out.max_grad_norm = config.number({"megatron_lm_gradient_clipping"});
   out.master_dtype = {"float32", "default of Megatron-LM"};
   if (out.dtype) out.weights_dtype = *out.dtype;
+  if (out.dtype.value_or("") == "bfloat16") out.grad_accum_dtype = {"float32", "default of Megatron-LM with bf16"};
   out.stack = "transformer_engine";
   config.leftovers("accelerate");
 }
@@ -136,7 +137,7 @@ void apply_accelerate(const SourceFile& file, const Surroundings& around, Resolv
        megatron = keys.section("megatron_lm_config");
   apply_mesh(keys.section("parallelism_config"), out);
   if (*kind == "FSDP") {
-    apply_fsdp(fsdp, {}, 1, out, findings);
+    apply_fsdp(fsdp, {}, 1, out);
     if (out.dtype && *out.dtype != "float32") {
       out.master_dtype = {"float32", "accelerate upcasts what trains"};
       out.reduce_dtype = {*out.dtype, "accelerate's policy"};

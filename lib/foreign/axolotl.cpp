@@ -188,7 +188,7 @@ void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& aroun
     if (!words.empty()) findings.refuse("fsdp and deepspeed", "axolotl refuses both together");
     apply_deepspeed_key(keys, file, around, out, findings);
   } else if (!words.empty() || keys.given("fsdp_config") || top) {
-    const int version = apply_fsdp(config, words, static_cast<int>(top.value_or(1)), out, findings);
+    const int version = apply_fsdp(config, words, static_cast<int>(top.value_or(1)), out);
     // accelerate's FSDP1 upcasts what trains; axolotl replaces its FSDP2 by a function that does not.
     out.master_dtype = version == 1 ? Setting<std::string>{"float32", "FSDP1: accelerate upcasts what trains"}
                                     : Setting<std::string>{*out.dtype, "axolotl's FSDP2 keeps the loaded type"};

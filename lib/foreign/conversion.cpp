@@ -97,6 +97,16 @@ void finish(const Request& request, Resolved& out, Findings& findings) {
           fmt::format("expert parallelism {} (x {} tensor-parallel ranks of an expert)", *out.ep, out.etp.value_or(1)),
           fmt::format("does not divide the {} ranks of a stage", stage));
   }
+  if (!out.copy_per_machine.empty()) {
+    const int ranks = request.world_size.value_or(0), here = std::min(ranks, request.ranks_per_node.value_or(0));
+    if (here < 1)
+      findings.ask(out.copy_per_machine, "HYBRID_SHARD keeps a copy of the weights on each machine",
+                   "--gpus-per-node N");
+    else if (ranks % here != 0)
+      findings.refuse(out.copy_per_machine, fmt::format("{} ranks do not fill machines of {}", ranks, here));
+    else
+      out.dp_replicate = {ranks / here, out.copy_per_machine + ", --gpus-per-node"};
+  }
   if (out.dp > 0 && out.dp % out.dp_replicate.value_or(1) != 0)
     findings.refuse(out.dp_replicate.key,
                     fmt::format("{} does not divide the {} data-parallel ranks", *out.dp_replicate, out.dp));
@@ -120,7 +130,7 @@ void finish(const Request& request, Resolved& out, Findings& findings) {
     out.grad_accumulation =
         out.grad_accumulation ? out.grad_accumulation : Setting<std::int64_t>{1, "one pass per step"};
     out.global_batch = {
-        *out.micro_batch * *out.grad_accumulation * out.dp,
+        times(times(*out.micro_batch, *out.grad_accumulation), out.dp),
         fmt::format("{} x {} x {} data-parallel ranks", out.micro_batch.key, out.grad_accumulation.key, out.dp)};
   } else if (one(out.global_batch)) {
     const auto passes = out.grad_accumulation.value_or(1);

@@ -22,7 +22,8 @@ struct Request {
   std::vector<GivenFile> files = {};
   std::vector<std::string> arguments = {};  ///< after "--": the trainer's own, which override the file
   std::optional<int> world_size = {};       ///< never taken from a file
-  std::string model = {};                   ///< in place of the file's
+  std::optional<int> ranks_per_node = {};
+  std::string model = {};  ///< in place of the file's
   std::optional<std::int64_t> seq_length = {}, vocab_size = {};
   bool accept_adamw = false;   ///< plan AdamW in place of an optimizer that has no equivalent
   bool allow_inexact = false;  ///< plan although something is not expressed

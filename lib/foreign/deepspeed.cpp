@@ -194,9 +194,11 @@ void read_deepspeed(const SourceFile& file, const Surroundings& around, Resolved
                    "'-- --per_device_train_batch_size N'");
   if (!out.grad_accumulation && !(out.micro_batch && out.global_batch))
     out.grad_accumulation = {1, "default of DeepSpeed"};
-  findings.ask("model", "no model or length in the file",
-               "the training arguments too: --from hf-trainer FILE, or '-- --model_name_or_path NAME "
-               "--max_length N ...'");
+  findings.ask(
+      "model",
+      "no model in the file; the training arguments have it: --from hf-trainer FILE, or '-- --model_name_or_path "
+      "NAME --max_length N ...'",
+      "--model NAME");
   (void)around;
 }
 

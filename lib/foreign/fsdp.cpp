@@ -27,7 +27,7 @@ constexpr KeyReason kNoEffect[] = {
 
 }  // namespace
 
-int apply_fsdp(Keys& config, const std::vector<std::string>& words, int version, Resolved& out, Findings& findings) {
+int apply_fsdp(Keys& config, const std::vector<std::string>& words, int version, Resolved& out) {
   const auto has = [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); };
   if (const auto given = config.integer({"fsdp_version", "version"})) version = static_cast<int>(*given);
   const std::string name = fmt::format("FSDP{}", version);
@@ -58,8 +58,7 @@ int apply_fsdp(Keys& config, const std::vector<std::string>& words, int version,
     out.strategy = {"ddp", sharding ? sharding.key : "fsdp"};
     out.zero_stage = 0;
   } else if (kind.starts_with("HYBRID_SHARD") && !out.dp_replicate) {
-    findings.ask(sharding ? sharding.key : "fsdp", "HYBRID_SHARD replicates once per machine",
-                 "'--distributed.dp_replicate_size MACHINES'");
+    out.copy_per_machine = sharding ? sharding.key : "fsdp";
   }
   const bool offload = config.flag({"fsdp_offload_params", "offload_params"}).value_or(false) || has("offload");
   out.offload = {offload ? "params+grads+optimizer" : "none", "offload_params"};

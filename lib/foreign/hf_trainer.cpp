@@ -162,7 +162,7 @@ void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& aroun
       named = around.referenced(node->value.text, file);
     keys.take("fsdp_config");
     auto section = named ? Keys(&named->root, findings, "fsdp_config") : keys.section("fsdp_config");
-    apply_fsdp(section, words, 2, out, findings);
+    apply_fsdp(section, words, 2, out);
     if (*out.dtype != "float32") {
       out.master_dtype = {"float32", "accelerate upcasts what trains"};
       out.reduce_dtype = {*out.dtype, "accelerate's policy"};
@@ -177,7 +177,8 @@ void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& aroun
   if (!out.master_dtype)
     out.master_dtype = {out.weights_dtype.empty() ? *out.dtype : out.weights_dtype,
                         "parameters are loaded in this type"};
-  if (*out.strategy == "fsdp2" && out.master_dtype.value_or("") == "float32") out.weights_dtype = *out.dtype;
+  // FSDP's policy of types, whatever it shards.
+  if (out.reduce_dtype && out.master_dtype.value_or("") == "float32") out.weights_dtype = *out.dtype;
 }
 
 void read_class(const Class& trainer, const SourceFile& file, const Surroundings& around, Resolved& out,

@@ -195,7 +195,7 @@ void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& aroun
     if (pure) out.master_dtype = {"float32", "DeepSpeed keeps float32 masters"};
   } else if (const auto words = keys.list({"fsdp"}); !words.empty()) {
     auto section = keys.section("fsdp_config");
-    apply_fsdp(section, words, 2, out, findings);
+    apply_fsdp(section, words, 2, out);
     out.reduce_dtype = {*out.dtype, "accelerate's policy"};
   } else {
     out.strategy = {"ddp", "neither deepspeed nor accelerate's FSDP"};
@@ -205,8 +205,8 @@ void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& aroun
   if (!out.master_dtype)
     out.master_dtype =
         pure ? Setting<std::string>{"bfloat16", "pure_bf16"} : Setting<std::string>{"float32", "what trains is upcast"};
-  const bool upcast = *out.strategy == "ddp" && !pure && keys.shown("finetuning_type").ends_with(": full") &&
-                      around.deepspeed == nullptr;
+  const bool upcast = *out.strategy == "ddp" && !out.reduce_dtype && !pure &&
+                      keys.text({"finetuning_type"}).value_or("lora") != "lora" && around.deepspeed == nullptr;
   out.weights_dtype = upcast ? "float32" : *out.dtype;
 }
 
@@ -328,10 +328,12 @@ void read_v1(Keys& keys, const Surroundings& around, Resolved& out, Findings& fi
                    "peft_config"};
     peft.leftovers(kTrainer);
   }
+  if (*out.strategy == "ddp" && !out.adapter && around.deepspeed == nullptr) out.weights_dtype = *out.master_dtype;
   auto quantization = keys.section("quant_config");
   if (quantization.given("name")) {
     if (*quantization.text({"name"}) != "bnb")
       findings.refuse(quantization.shown("name"), "these weights have no equivalent");
+    if (!out.adapter) findings.refuse(quantization.shown("name"), "quantized weights train only under adapters");
     out.quantization = {quantization.integer({"quantization_bit"}).value_or(4) == 8 ? "int8" : "nf4-double",
                         "quant_config"};
   }

@@ -433,14 +433,21 @@ void read_pipeline(Keys& keys, Resolved& out, Findings& findings) {
     if (layout->find('m') != std::string::npos)
       findings.cannot(keys.shown("pipeline_model_parallel_layout"), "layers that predict further tokens (m)");
   } else if (first || last) {
-    const auto ends = (first ? 1 : 0) + (last ? 1 : 0);
+    // These are layers of a rank, over all its virtual stages.
+    const auto between = *out.pp - (first ? 1 : 0) - (last ? 1 : 0), virtuals = stages / *out.pp;
     const auto rest = sizes.num_layers - first.value_or(0) - last.value_or(0);
-    if (stages <= ends || rest < 0 || rest % (stages - ends) != 0)
-      return findings.refuse("decoder_first_pipeline_num_layers",
-                             "the other layers cannot be divided over the other stages");
-    out.layers_per_stage.assign(static_cast<std::size_t>(stages), rest / (stages - ends));
-    if (first) out.layers_per_stage.front() = *first;
-    if (last) out.layers_per_stage.back() = *last;
+    const auto each = between > 0 ? rest / between : 0;
+    const auto undivided = [&](std::int64_t layers) { return layers < virtuals || layers % virtuals != 0; };
+    if (each * between != rest || (between > 0 && undivided(each)) || (first && undivided(*first)) ||
+        (last && undivided(*last)))
+      return findings.refuse(first ? first.key : last.key,
+                             fmt::format("{} layers cannot be divided so over {} ranks of {} stages", sizes.num_layers,
+                                         *out.pp, virtuals));
+    for (std::int64_t stage = 0; stage < stages; ++stage) {
+      const auto rank = stage % *out.pp;
+      const auto here = first && rank == 0 ? *first : last && rank == *out.pp - 1 ? *last : each;
+      out.layers_per_stage.push_back(here / virtuals);
+    }
   } else if (slots % stages != 0) {
     findings.refuse(fmt::format("num_layers: {}", sizes.num_layers),
                     fmt::format("{} layers{} cannot be divided over {} stages without a layout", sizes.num_layers,

@@ -122,10 +122,12 @@ void write_model(const Resolved& in, Lines& out) {
 
 void write_distributed(const Resolved& in, Lines& out) {
   const bool host = in.offloads_all();
-  const std::string strategy = host ? "fsdp2" : in.strategy.value_or("ddp");
+  const auto strategy = in.planned_strategy();
   out.section("distributed");
   out.add("strategy", strategy,
-          host && *in.strategy != "fsdp2" ? in.strategy.key + ", with everything in host memory" : in.strategy.key);
+          strategy == in.strategy.value_or("ddp") ? in.strategy.key
+          : host                                  ? in.strategy.key + ", with everything in host memory"
+                                                  : in.strategy.key + ", with masters beside the weights");
   if (strategy == "megatron_fsdp")
     out.add("zero_dp_strategy", Lines::shown(std::int64_t{in.zero_stage}), in.strategy.key);
   const auto axis = [&](const char* key, const Setting<std::int64_t>& size) {
@@ -155,7 +157,7 @@ void write_distributed(const Resolved& in, Lines& out) {
     if (in.grad_accum_dtype.value_or("") == "float32" && in.dtype.value_or("float32") != "float32")
       out.add("grad_reduce_in_fp32", "true", in.grad_accum_dtype.key);
     out.add("overlap_grad_reduce", in.overlap_grad_reduce);
-    out.add("overlap_param_gather", in.overlap_param_gather);
+    if (in.zero_stage > 0) out.add("overlap_param_gather", in.overlap_param_gather);
   }
   if (*in.pp == 1) return;
   out.add("pipeline", "", "");
@@ -196,12 +198,19 @@ void write_data(const Resolved& in, Lines& out) {
   }
 }
 
+/// Whether the projector, Qwen's merger, is a module of the tower.
+bool projects_within(const Resolved& in) {
+  return in.projector.starts_with(in.vision_tower + ".");
+}
+
 /// Patterns of the tower and the projector that have no adapters, each behind a comma.
 std::string frozen_names(const Resolved& in) {
-  const auto pattern = [](const Setting<bool>& frozen, const std::string& module) {
-    return frozen.value_or(false) ? fmt::format(", '*{}*'", module) : "";
-  };
-  return pattern(in.freeze_vision_tower, in.vision_tower) + pattern(in.freeze_projector, in.projector);
+  const auto pattern = [](const std::string& module) { return fmt::format(", '*{}*'", module); };
+  const bool tower = in.freeze_vision_tower.value_or(false), projector = in.freeze_projector.value_or(false);
+  if (!tower) return projector ? pattern(in.projector) : "";
+  if (!projects_within(in)) return pattern(in.vision_tower) + (projector ? pattern(in.projector) : "");
+  if (projector) return pattern(in.vision_tower);
+  return pattern(in.vision_tower + ".blocks") + pattern(in.vision_tower + ".deepstack_merger_list");
 }
 
 void write_adapter(const Resolved& in, Lines& out) {
@@ -234,7 +243,7 @@ void write_frozen_towers(const Resolved& in, Lines& out) {
   if (!in.freeze_vision_tower) return;
   if (in.adapter && (*in.adapter).targets.empty() && !in.freeze_language_model.value_or(false)) return;
   const bool tower = *in.freeze_vision_tower, projector = in.freeze_projector.value_or(false),
-             within = in.projector.starts_with(in.vision_tower + "."), parted = within && tower && !projector;
+             within = projects_within(in), parted = within && tower && !projector;
   out.section("freeze_config");
   out.add("freeze_vision_tower", Lines::shown(tower && !(parted && !in.adapter)), in.freeze_vision_tower.key);
   if (in.freeze_language_model.value_or(false)) out.add("freeze_language_model", in.freeze_language_model);

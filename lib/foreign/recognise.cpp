@@ -19,8 +19,7 @@ std::string_view recognise(const std::string& path, std::string_view text) {
     return "torchtitan";
   Diagnostics problems;
   config::Node root{.kind = config::Node::Kind::kMap, .entries = {}};
-  const auto start = text.find_first_not_of(" \t\r\n");
-  if (start != std::string_view::npos && text.substr(start).starts_with("--") && !text.substr(start).starts_with("---"))
+  if (holds_arguments(text))
     add_arguments(root, argument_lines(text), path);
   else
     root = config::parse_yaml(text, path, problems);

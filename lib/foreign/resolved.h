@@ -28,8 +28,12 @@ struct Setting {
   Setting(T given, std::string from) : value(std::move(given)), key(std::move(from)) {}
 
   explicit operator bool() const { return value.has_value(); }
-  const T& operator*() const { return *value; }
-  const T* operator->() const { return &*value; }
+  /// Without a value T's own: a value of the wrong type has been reported, and what is read goes no further.
+  const T& operator*() const {
+    static const T none{};
+    return value ? *value : none;
+  }
+  const T* operator->() const { return &**this; }
   T value_or(T other) const { return value.value_or(std::move(other)); }
   /// Where the key is absent, the trainer's default.
   Setting or_default(T other, const std::string& trainer) const {
@@ -80,6 +84,7 @@ struct Resolved {
 
   Setting<std::string> strategy = {};  ///< ddp, fsdp2, megatron_fsdp
   int zero_stage = 0;
+  std::string copy_per_machine = {};       ///< the key that asks for a whole copy on each machine
   Setting<bool> defer_gradient_sync = {};  ///< FSDP reduces gradients after the last pass of a step only
   Setting<bool> reshard_after_forward = {}, overlap_grad_reduce = {}, overlap_param_gather = {};
 
@@ -137,6 +142,12 @@ struct Resolved {
   bool weights_by_model_parallel() const {
     return dtype && *dtype != "float32" && weights_dtype == *dtype && master_dtype.value_or("float32") == "float32" &&
            (!planned_as_fsdp2() || *dtype == "float16");
+  }
+  /// `ddp` of a recipe for another stack is PyTorch's, which has no masters: ZeRO 0 is what has them.
+  std::string planned_strategy() const {
+    if (offloads_all()) return "fsdp2";
+    const auto own = strategy.value_or("ddp");
+    return own == "ddp" && weights_by_model_parallel() && !adapter ? "megatron_fsdp" : own;
   }
 };
 

@@ -12,10 +12,14 @@
 namespace automodel::foreign {
 namespace {
 
+/// Without comments in front of it.
 std::string_view first_line(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find('\n', begin) - begin);
+  for (;;) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    const auto line = text.substr(0, text.find('\n'));
+    if (!line.starts_with('#')) return line;
+    text.remove_prefix(line.size());
+  }
 }
 
 bool is_script(const std::string& path, std::string_view text) {
@@ -95,14 +99,27 @@ void add_arguments(config::Node& root, std::span<const std::string> words, const
   }
 }
 
+bool holds_arguments(std::string_view text) {
+  const auto line = first_line(text);
+  if (line.starts_with("--")) return !line.starts_with("---");
+  const auto command = line.substr(0, line.find_first_of(" \t"));
+  return line.find(" --") != std::string_view::npos && command.find_first_of("#:={[\"'") == std::string_view::npos;
+}
+
 std::vector<std::string> argument_lines(std::string_view text) {
   std::vector<std::string> out;
   while (!text.empty() && out.size() <= kMaxArguments) {
     const auto end = std::min(text.find('\n'), text.size());
     const auto line = config::trimmed(text.substr(0, end));
     const auto space = line.find_first_of(" \t");
-    if (line.starts_with("--") && space != std::string_view::npos &&
-        line.substr(0, space).find('=') == std::string_view::npos) {
+    if (!line.starts_with('#') && line.find(" --") != std::string_view::npos) {  // the whole command, as echo prints it
+      for (std::string_view rest = line; !rest.empty() && out.size() <= kMaxArguments;) {
+        const auto word = rest.substr(0, rest.find_first_of(" \t"));
+        if (!word.empty()) out.emplace_back(word);
+        rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+      }
+    } else if (line.starts_with("--") && space != std::string_view::npos &&
+               line.substr(0, space).find('=') == std::string_view::npos) {
       out.emplace_back(line.substr(0, space));
       out.emplace_back(config::trimmed(line.substr(space)));
     } else if (!line.empty() && line[0] != '#') {
@@ -144,8 +161,7 @@ SourceFile read_source(const std::string& format, const std::string& path, Diagn
         .at({path, 1, 1});
     return out;
   }
-  const auto line = first_line(out.text);
-  if (line.starts_with("--") && line != "---") {
+  if (holds_arguments(out.text)) {
     out.is_arguments = true;
     const auto words = argument_lines(out.text);
     if (words.size() > kMaxArguments)
@@ -155,7 +171,7 @@ SourceFile read_source(const std::string& format, const std::string& path, Diagn
           .at({path, static_cast<int>(kMaxArguments), 1});
     else
       add_arguments(out.root, words, path);
-  } else if (path.ends_with(".toml") || (format == "torchtitan" && !line.starts_with('{'))) {
+  } else if (path.ends_with(".toml") || (format == "torchtitan" && !first_line(out.text).starts_with('{'))) {
     out.root = parse_toml(out.text, path, problems);
   } else {
     out.root = config::parse_yaml(out.text, path, problems);

@@ -28,7 +28,10 @@ SourceFile read_source(const std::string& format, const std::string& path, Diagn
 /// and dots of names lead into sections. `where` names the source of the words; lines count from 1.
 void add_arguments(config::Node& root, std::span<const std::string> words, const std::string& where);
 
-/// The words of a file with one argument per line, up to a little over 10,000: more are no trainer's arguments.
+/// Whether the first line is an option, or a command with options as echo prints it.
+bool holds_arguments(std::string_view text);
+/// The words of a file with one argument or command per line, up to a little over 10,000: more are no trainer's
+/// arguments.
 std::vector<std::string> argument_lines(std::string_view text);
 
 /// Sets `key` of a mapping, in place of an earlier value.

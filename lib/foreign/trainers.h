@@ -46,7 +46,7 @@ void apply_deepspeed_key(Keys& keys, const SourceFile& file, const Surroundings&
 /// FSDP's keys, with or without the prefix "fsdp_": strategy, resharding, offload, recomputation. `version` is the one
 /// that holds where the keys name none.
 /// Returns the version.
-int apply_fsdp(Keys& config, const std::vector<std::string>& words, int version, Resolved& out, Findings& findings);
+int apply_fsdp(Keys& config, const std::vector<std::string>& words, int version, Resolved& out);
 /// accelerator_config.gradient_accumulation_kwargs.sync_each_batch: under FSDP, whole gradients are kept without it.
 void apply_accelerator_config(Keys& keys, Resolved& out);
 /// A name of torch.optim, bitsandbytes, Megatron or DeepSpeed.

@@ -113,7 +113,10 @@ TEST_CASE("LLaMA-Factory leaves towers and projectors of models with pictures as
   const test::TemporaryFolder folder;  // of a model, known by its config.json
   const auto local = "lora_target: all\nmodel_name_or_path: " + folder.path().string() + "\n";
   folder.write("config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}})");
-  CHECK_THAT(adapters(local), Contains("'*model.visual*', '*model.visual.merger*'"));
+  CHECK_THAT(adapters(local), Contains("['*lm_head', '*model.visual*']"));
+  CHECK_THAT(adapters(local + "freeze_vision_tower: false\n"), Contains("['*lm_head', '*model.visual.merger*']"));
+  CHECK_THAT(adapters(local + "freeze_multi_modal_projector: false\n"),
+             Contains("['*lm_head', '*model.visual.blocks*', '*model.visual.deepstack_merger_list*']"));
   // Of one in the cache of downloads, too.
   folder.write("hub/models--a--b/refs/main", "c");
   folder.write("hub/models--a--b/snapshots/c/config.json", R"({"model_type": "qwen2_5_vl", "vision_config": {}})");
@@ -298,6 +301,20 @@ TEST_CASE("the same keys cost 8 or 16 bytes per parameter, depending on trainer 
   CHECK(bytes_per_parameter(convert_text(
             "trl", "t.yaml", std::string(kTrl) + "deepspeed: {zero_optimization: {stage: 1}, bf16: {enabled: auto}}\n",
             one)) == Approx(20).epsilon(0.02));
+}
+
+TEST_CASE("without sharding Megatron and DeepSpeed keep masters too", "[foreign]") {
+  const test::TemporaryFolder folder;
+  const auto beside = [&](const std::string& format, const std::string& text) {
+    return bytes_per_parameter(convert(
+        {.files = {{"trl", folder.write("t.yaml", kTrl).string()}, {format, folder.write("f.yaml", text).string()}},
+         .world_size = 1,
+         .environment = no_variable}));
+  };
+  // Weights of 2 bytes, gradients summed in float32, masters and moments of 12.
+  CHECK(beside("accelerate", "distributed_type: MEGATRON_LM\nmixed_precision: bf16\nmegatron_lm_config: {}\n") ==
+        Approx(18).epsilon(0.02));
+  CHECK(beside("deepspeed", "zero_optimization: {stage: 0}\nbf16: {enabled: true}\n") == Approx(16).epsilon(0.02));
 }
 
 TEST_CASE("defaults differ by trainer", "[foreign]") {
