@@ -272,7 +272,11 @@ TEST_CASE("a search says why the recipe's own plan is slower than the best", "[p
   REQUIRE(made.plan);
   CHECK(result.own->step == Approx(made.plan->estimate->time.step));
   CHECK(to_text(result).find("slower than the best: waits of the pipeline") != std::string::npos);
-  CHECK(to_json(result).find("\"why\":\"waits of the pipeline") != std::string::npos);
+  const auto json = to_json(result);
+  CHECK(json.find("\"why\":\"waits of the pipeline") != std::string::npos);
+  std::size_t candidates = 0;
+  for (auto at = json.find("\"sizes\":"); at != std::string::npos; at = json.find("\"sizes\":", at + 1)) ++candidates;
+  CHECK(candidates == result.best.size() + 1);  // and the recipe's own
 }
 
 TEST_CASE("a recipe with expert tensor parallelism is searched without it", "[plan]") {

@@ -132,6 +132,7 @@ TEST_CASE("keys of TRL", "[foreign]") {
          {"load_in_4bit: true\n", {"refused load_in_4bit: quantized weights train only under adapters"}},
          {"fsdp: no_shard\n", {"zero_dp_strategy: 0", "bf16: true"}, {"autocast_dtype"}},
          {"fsdp: full_shard\n", {"strategy: fsdp2", "torch_dtype: float32", "param_dtype: bfloat16"}},
+         {"neftune_noise_alpha: 5\n", {"neftune:", "noise_alpha: 5"}},
          {"lr_scheduler_type: polynomial\n", {"ignores lr_scheduler_type: polynomial"}}});
 }
 
