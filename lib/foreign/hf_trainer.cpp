@@ -200,8 +200,10 @@ void read_class(const Class& trainer, const SourceFile& file, const Surroundings
   apply_accelerator_config(keys, out);
   read_sharding(keys, file, around, out, findings);
   const auto checkpointing = keys.flag({"gradient_checkpointing"}).or_default(trainer.trl, trainer.name);
-  if (*checkpointing) out.recompute = {"full", checkpointing.key};
-  if (!out.recompute) out.recompute = {"none", checkpointing.key};
+  // Megatron-LM builds a model of its own, which the Trainer's switch does not reach.
+  const bool megatron = out.stack == "transformer_engine";
+  if (*checkpointing && !megatron) out.recompute = {"full", checkpointing.key};
+  if (!out.recompute) out.recompute = {"none", megatron ? "default of Megatron-LM" : checkpointing.key};
   read_adapter(keys, out, findings);
   if (out.adapter) {
     out.master_dtype = {"float32", "adapters are float32"};

@@ -115,11 +115,14 @@ TEST_CASE("keys of accelerate", "[foreign]") {
   const std::string megatron =
       "distributed_type: MEGATRON_LM\nmixed_precision: bf16\nmegatron_lm_config:\n  megatron_lm_tp_degree: 1\n";
   check("accelerate", "acc.yaml", megatron,
-        {{"", {"zero_dp_strategy: 0", "grad_reduce_in_fp32: true", "stack: transformer_engine"}, {"pp_size"}},
+        {{"",
+          {"zero_dp_strategy: 0", "grad_reduce_in_fp32: true", "stack: transformer_engine"},
+          {"pp_size", "activation_checkpointing"}},
          {"  megatron_lm_use_distributed_optimizer: true\n", {"zero_dp_strategy: 1"}},
          {"  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 6\n",
           {"pp_size: 2", "pp_schedule: 1f1b", "local_batch_size: 6", "global_batch_size: 24"}},
-         {"  megatron_lm_recompute_activations: true\n", {"recompute_modules: [core_attn]"}},
+         {"  megatron_lm_recompute_activations: true\n",
+          {"recompute_modules: [core_attn]  # megatron_lm_recompute_activations"}},
          {"  megatron_lm_gradient_clipping: 0.25\n", {"max_norm: 0.25"}}},
         {.world_size = 8}, {{"trl", "t.yaml", kTrl}});
   // Alone it knows accumulation steps too.
