@@ -56,6 +56,13 @@ bool is_own(const plan::TrainingPlan& plan) {
   return !plan.cuda || plan.stack == config::Stack::kOwn;
 }
 
+/// Weights beside the optimizer's float32 masters in other programs: Megatron Core's, whether its optimizer is
+/// distributed or not, Megatron-FSDP's and DeepSpeed's.
+bool has_masters(const plan::TrainingPlan& plan) {
+  return plan.zero_level ||
+         (plan.stack == config::Stack::kTransformerEngine && plan.mesh.strategy() == mesh::Strategy::kDdp);
+}
+
 }  // namespace
 
 plan::Sharding stored_sharding(const plan::TrainingPlan& plan) {
@@ -65,7 +72,7 @@ plan::Sharding stored_sharding(const plan::TrainingPlan& plan) {
 plan::TypePlan state_types(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
   auto out = plan.types;
   if (is_own(plan)) return out;
-  if (plan.zero_level) {
+  if (has_masters(plan)) {
     if (out.gradient == out.master) out.gradient = out.reduce;
     return out;
   }
@@ -86,11 +93,11 @@ Moments moments_of(const plan::OptimizerPlan& optimizer) {
 
 StateBytes state_bytes(const plan::TrainingPlan& plan, const plan::Sharding& sharding) {
   const bool own = is_own(plan);
-  StateBytes out = own               ? own_bytes(plan.types)
-                   : plan.zero_level ? megatron_bytes(plan.types)
-                                     : pytorch_bytes(plan.types, sharding);
+  StateBytes out = own                 ? own_bytes(plan.types)
+                   : has_masters(plan) ? megatron_bytes(plan.types)
+                                       : pytorch_bytes(plan.types, sharding);
   // PyTorch's moments have the dtype of its weights unless the recipe sets one.
-  out.moment = !own && !plan.zero_level && !plan.optimizer.first_moment && !plan.optimizer.second_moment
+  out.moment = !own && !has_masters(plan) && !plan.optimizer.first_moment && !plan.optimizer.second_moment
                    ? size_of(plan.types.stored)
                    : moment_bytes(plan.types, plan.optimizer);
   out.lean = !own;

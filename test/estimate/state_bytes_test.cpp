@@ -137,6 +137,14 @@ TEST_CASE("Megatron Core accumulates gradients in the dtype that they are reduce
   CHECK(initial(", grad_reduce_in_fp32: true", "transformer_engine") == Approx(4));
   CHECK(initial(", grad_reduce_in_fp32: true", "pytorch") == Approx(2 + 4));  // DeepSpeed keeps both
   CHECK(initial("", "own") == Approx(4));
+  // Without its distributed optimizer it has the same on every rank; PyTorch's DDP has no masters.
+  const auto whole = plan_of(kLlama, "strategy: ddp, dp_size: 8", "transformer_engine");
+  CHECK(rank(whole).in(Phase::kSteady).optimizer == Approx(elements(whole) * 2 * 4));
+  CHECK(rank(whole).in(Phase::kInitialization).weights == Approx(elements(whole) * (2 + 4)));
+  CHECK(rank(whole).in(Phase::kInitialization).gradients == Approx(elements(whole) * 4));
+  const auto plain = plan_of(kLlama, "strategy: ddp, dp_size: 8", "pytorch");
+  CHECK(rank(plain).in(Phase::kSteady).optimizer == Approx(elements(plain) * 2 * 2));
+  CHECK(rank(plain).in(Phase::kInitialization).weights == Approx(elements(plain) * 2));
 }
 
 TEST_CASE("the PyTorch stack keeps an expert's input rows once, this program's engine more often", "[plan]") {
