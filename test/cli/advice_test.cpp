@@ -230,4 +230,66 @@ TEST_CASE("slurm inserts a preamble, and mounts folders named in the recipe into
   CHECK(run(folder, kModel + data, words + "--preamble none.sh").code == 2);
 }
 
+TEST_CASE("plan says which keys do nothing beside which others, and refuses what cannot be", "[cli]") {
+  const test::TemporaryFolder folder;
+  struct Row {
+    std::string keys, message;
+    int code = 0;  ///< 0: a warning
+  };
+  const std::string offloading = "--model_parallel.cpu_offloading true ";
+  const std::string stages = "--distributed.pp_size 2 --world-size 2 ";
+  for (const auto& row : std::vector<Row>{
+           {"--model_parallel.cpu_offloading_num_layers 1", "has no effect without cpu_offloading"},
+           {offloading + "--model_parallel.cpu_offloading_num_layers 0", "cpu_offloading_num_layers is 0"},
+           {offloading +
+                "--model_parallel.cpu_offloading_num_layers 1 --model_parallel.cpu_offloading_activations false",
+            "cpu_offloading_activations is false"},
+           {offloading + "--model_parallel.cpu_offloading_num_layers 2", "0 to 1: the last layer is the first", 2},
+           {"--fp8.recipe_name rowwise --fp8.enabled false", "fp8.recipe_name has no effect without fp8.enabled"},
+           {"--quantization.bnb_4bit_quant_type nf4", "bnb_4bit_quant_type has no effect without load_in_4bit"},
+           {"--model_parallel.num_microbatches_with_partial_activation_checkpoints=-1",
+            "microbatches cannot keep their activations", 2},
+           {"--model_parallel.num_microbatches_with_partial_activation_checkpoints 1",
+            "every microbatch keeps its activations: activation checkpointing is off"},
+           {"--distributed.activation_checkpointing full --distributed.activation_checkpointing_scope vision",
+            "no activations are recomputed: the scope excludes the language tower"},
+           {"--distributed.activation_checkpointing full --model_parallel.recompute_modules [mlp]",
+            "activation_checkpointing already decides what is recomputed"},
+           {stages + "--distributed.pipeline '{pp_schedule: 1F1B}' --loss_fn._target_ chunked_ce "
+                     "--model_parallel.gradient_accumulation_fusion true "
+                     "--model_parallel.defer_embedding_wgrad_compute true",
+            "the head's weight gradient is not deferred"},
+           {"--model._target_ nemo_automodel.NeMoAutoModelForSequenceClassification.from_config --model.num_labels 3 "
+            "--loss_fn._target_ "
+            "chunked_ce "
+            "--dataset '{_target_: mock, seq_length: 16}'",
+            "the scores of a classifier are few"},
+           {"--lr_scheduler.lr_decay_style constant --lr_scheduler.lr_decay_steps 5", "lr_decay_steps has no effect"},
+           {"--lr_scheduler.min_lr=-1", "min_lr", 2},
+           {"--model_parallel.cp_comm_type a2a", "cp_comm_type has no effect with cp_size 1"},
+           {"--distributed.cp_size 4 --world-size 4 --model_parallel.cp_comm_type a2a+p2p "
+            "--model_parallel.hierarchical_context_parallel_sizes [4]",
+            "is not a list of two sizes", 2},
+           {"--distributed.tp_plan '{model.layers.*.mlp.up_proj: colwise}'", "tp_plan has no effect with tp_size 1"},
+           {"--model_parallel.tp_comm_overlap true", "tp_comm_overlap has no effect with tp_size 1"},
+           {stages + "--distributed.pipeline '{pp_schedule: searched, search: {memory_limit: much}}'",
+            "'much' is not a memory size", 2},
+           {stages + "--distributed.pipeline '{pp_schedule: 1F1B}' "
+                     "--model_parallel.microbatch_group_size_per_vp_stage 2",
+            "microbatch_group_size_per_vp_stage has no effect under 1F1B"},
+           {"--model_parallel.overlap_p2p_comm true --model_parallel.batch_p2p_comm true " + stages +
+                "--distributed.pipeline '{pp_schedule: 1F1B}'",
+            "overlap_p2p_comm and batch_p2p_comm cannot both be true", 2},
+           {"--model._target_ NeMoAutoModelForSequenceClassification",
+            "did you mean 'nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained'?", 2},
+           {"--dist_env.backend nccl", "nccl is for GPUs; on a CPU the ranks communicate over MPI"},
+       }) {
+    const auto outcome = run(folder, kModel + kMock, "plan r.yaml " + row.keys);
+    INFO(row.keys << "\n" << outcome.err);
+    CHECK(outcome.code == row.code);
+    CHECK(holds(outcome.err, row.message));
+    CHECK(holds(outcome.err, "    help: "));
+  }
+}
+
 }  // namespace automodel

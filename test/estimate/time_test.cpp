@@ -21,6 +21,13 @@ constexpr const char* kExperts =
     "model_type: qwen3_moe, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 2, num_attention_heads: 4,\n"
     "    num_key_value_heads: 2, head_dim: 16, vocab_size: 1000, max_position_embeddings: 128, num_experts: 8,\n"
     "    num_experts_per_tok: 2, moe_intermediate_size: 32, mlp_only_layers: [0], tie_word_embeddings: false";
+/// Latent attention with 4 heads of 16 + 8.
+constexpr const char* kLatent =
+    "model_type: deepseek_v3, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 1,\n"
+    "    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 128,\n"
+    "    q_lora_rank: 32, kv_lora_rank: 16, qk_nope_head_dim: 16, qk_rope_head_dim: 8, v_head_dim: 16,\n"
+    "    n_routed_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 32, n_shared_experts: 1,\n"
+    "    n_group: 1, topk_group: 1, first_k_dense_replace: 1";
 constexpr double kExpertElements = 8 * 3 * 64 * 32;
 
 /// In bfloat16, gradients reduced in float32; sequences of 128 tokens, one per microbatch.
@@ -185,6 +192,9 @@ TEST_CASE("recomputed modules take the time of their FLOPs", "[plan]") {
   CHECK(seconds(kLlama, "strategy: fsdp2, tp_size: 2", "core_attn", 0) == Approx(attention / 2));
   CHECK(seconds(kLlama, "strategy: fsdp2", "\"core_attn\", mlp", 0) == Approx(mlp + attention));
   // Two of eight experts; layer 0 is dense.
+  // Queries and keys from ranks of 32 and 16, values from the keys' rank.
+  CHECK(seconds(kLatent, "strategy: fsdp2", "mla_up_proj", 0) ==
+        Approx(128 * 2.0 * (4 * 24 * 32 + 4 * (16 + 16) * 16) / 0.25e12));
   CHECK(seconds(kExperts, "strategy: fsdp2", "moe", 1) == Approx(128 * 2.0 * 3 * 64 * 32 * 2 / 0.25e12));
 }
 
@@ -226,12 +236,7 @@ TEST_CASE("context-parallel traffic matches each kind of exchange", "[plan]") {
         Approx(2 * (2 * 1.0 / 2 * heads + (1 + 1) * keys + 2 * gradients)));
   // Latent attention: 4 heads of 16 + 8; the engine makes values as wide as keys.
   const double latent = 32 * (2 * 4 * 24) * 2;
-  CHECK(sent("model_type: deepseek_v3, hidden_size: 64, intermediate_size: 160, num_hidden_layers: 1,\n"
-             "    num_attention_heads: 4, num_key_value_heads: 4, vocab_size: 1000, max_position_embeddings: 128,\n"
-             "    q_lora_rank: 32, kv_lora_rank: 16, qk_nope_head_dim: 16, qk_rope_head_dim: 8, v_head_dim: 16,\n"
-             "    n_routed_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 32, n_shared_experts: 1,\n"
-             "    n_group: 1, topk_group: 1, first_k_dense_replace: 1",
-             "cp_comm_type: p2p") == Approx((3 + 3) * latent + 4 * 2 * latent));
+  CHECK(sent(kLatent, "cp_comm_type: p2p") == Approx((3 + 3) * latent + 4 * 2 * latent));
 }
 
 TEST_CASE("context-parallel ranks exchange the inputs and outputs of recurrent states", "[plan]") {
