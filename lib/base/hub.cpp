@@ -52,13 +52,19 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return out;
 }
 
-/// The entry called `name`, else one that differs only in letter case.
+/// The folder called `name`, else the first that differs only in letter case. A search plans hundreds of times, and
+/// each plan looks a model's name up in a cache of any size: only folders of that name are asked what they are.
 fs::path entry(const fs::path& folder, const std::string& name) {
   std::error_code error;
   if (fs::is_directory(folder / name, error)) return folder / name;
-  for (const auto& path : folders_in(folder))
-    if (lower(path.filename().native()) == lower(name)) return path;
-  return {};
+  const auto wanted = lower(name);
+  fs::path found;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const auto& path = it->path();
+    if (lower(path.filename().native()) != wanted || (!found.empty() && found < path)) continue;
+    if (std::error_code unknown; it->is_directory(unknown)) found = path;
+  }
+  return found;
 }
 
 std::string joined(const std::string& name, const std::string& sign) {

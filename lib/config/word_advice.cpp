@@ -26,12 +26,12 @@ std::string word_advice(const std::string& given, const std::vector<std::string_
   std::vector<std::string_view> plain;
   for (const auto name : names)
     if (!dotted(name)) plain.push_back(name);
-  // A class without its package and method: NeMoAutoModelForSequenceClassification.
-  if (!dotted(given) && given.size() > 5)
-    for (const auto name : names)
-      if (name.find("." + given + ".") != std::string_view::npos) return fmt::format("did you mean '{}'?", name);
   const bool components = plain.size() < names.size() && !plain.empty();
   if (!dotted(given)) {
+    // A class without its package and method: NeMoAutoModelForSequenceClassification.
+    for (const auto name : names)
+      if (given.size() > 5 && name.find("." + given + ".") != std::string_view::npos)
+        return fmt::format("did you mean '{}'?", name);
     // Short component names can be unrelated yet within a small edit distance, such as muon and lion.
     const auto close = nearest(given, names);
     const bool meant = !components || (!close.empty() && edit_distance(given, close) <= reach + 1);

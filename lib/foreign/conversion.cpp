@@ -98,14 +98,16 @@ void finish(const Request& request, Resolved& out, Findings& findings) {
           fmt::format("does not divide the {} ranks of a stage", stage));
   }
   if (!out.copy_per_machine.empty()) {
-    const int ranks = request.world_size.value_or(0), here = std::min(ranks, request.ranks_per_node.value_or(0));
-    if (here < 1)
+    if (!request.ranks_per_node) {
       findings.ask(out.copy_per_machine, "HYBRID_SHARD keeps a copy of the weights on each machine",
                    "--gpus-per-node N");
-    else if (ranks % here != 0)
-      findings.refuse(out.copy_per_machine, fmt::format("{} ranks do not fill machines of {}", ranks, here));
-    else
-      out.dp_replicate = {ranks / here, out.copy_per_machine + ", --gpus-per-node"};
+    } else if (const int ranks = request.world_size.value_or(0); ranks > 0) {
+      const int here = std::min(ranks, *request.ranks_per_node);
+      if (ranks % here != 0)
+        findings.refuse(out.copy_per_machine, fmt::format("{} ranks do not fill machines of {}", ranks, here));
+      else
+        out.dp_replicate = {ranks / here, out.copy_per_machine + ", --gpus-per-node"};
+    }
   }
   if (out.dp > 0 && out.dp % out.dp_replicate.value_or(1) != 0)
     findings.refuse(out.dp_replicate.key,

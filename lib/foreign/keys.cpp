@@ -6,6 +6,7 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "config/scalar.h"
+#include "foreign/source_file.h"
 
 namespace automodel::foreign {
 namespace {
@@ -124,13 +125,7 @@ std::vector<std::string> Keys::list(Names names) {
     for (const auto& item : found->value.items) out.push_back(item.text);
     return out;
   }
-  std::string_view rest = found->value.text;
-  while (!rest.empty()) {
-    const auto end = std::min(rest.find_first_of(" ,\t\n"), rest.size());
-    if (end > 0) out.emplace_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return out;
+  return words_of(found->value.text, " ,\t\n");
 }
 
 Keys Keys::section(std::string_view name) {

@@ -32,11 +32,11 @@ std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('/') + 1);
 }
 
-/// The config.json of a local folder, if it is here.
-std::string config_of(const std::string& folder) {
-  const auto file = std::filesystem::path(folder) / "config.json";
+/// The config.json of a local folder, if it is here; of no folder, none.
+std::string config_of(const std::filesystem::path& folder) {
+  const auto file = folder / "config.json";
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return "";
+  if (folder.empty() || !std::filesystem::is_regular_file(file, error)) return "";
   auto read = file_text(file, kMostDescription);
   return nesting_of(read.text) > kDeepestJson ? "" : std::move(read.text);
 }
@@ -84,10 +84,7 @@ std::string find_config(Resolved& out, Findings& findings) {
     constexpr std::string_view kUnpacked = "-dequantized";
     if (last.ends_with(kUnpacked)) last.remove_suffix(kUnpacked.size());
     const auto original = with_last_part(last);
-    if (original.empty()) {
-      const auto snapshot = find_snapshot(HubKind::kModel, name, std::nullopt);
-      return snapshot.empty() ? std::string() : config_of(snapshot.native());
-    }
+    if (original.empty()) return config_of(find_snapshot(HubKind::kModel, name, std::nullopt));
     out.catalogue_name = original;
     known = plan::find_in_catalogue(original);
     findings.note(fmt::format("{}: {}", out.model.key, name), "planned as " + original + ", of which it is a copy");

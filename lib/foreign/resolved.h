@@ -143,7 +143,7 @@ struct Resolved {
     return dtype && *dtype != "float32" && weights_dtype == *dtype && master_dtype.value_or("float32") == "float32" &&
            (!planned_as_fsdp2() || *dtype == "float16");
   }
-  /// `ddp` of a recipe for another stack is PyTorch's, which has no masters: ZeRO 0 is what has them.
+  /// PyTorch's `ddp` has no masters: ZeRO 0 is what has them under every stack.
   std::string planned_strategy() const {
     if (offloads_all()) return "fsdp2";
     const auto own = strategy.value_or("ddp");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "base/file_text.h"
 #include "base/utf8.h"
@@ -106,6 +107,16 @@ bool holds_arguments(std::string_view text) {
   return line.find(" --") != std::string_view::npos && command.find_first_of("#:={[\"'") == std::string_view::npos;
 }
 
+std::vector<std::string> words_of(std::string_view text, std::string_view separators, std::size_t most) {
+  std::vector<std::string> out;
+  while (!text.empty() && out.size() <= most) {
+    const auto end = std::min(text.find_first_of(separators), text.size());
+    if (end > 0) out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 std::vector<std::string> argument_lines(std::string_view text) {
   std::vector<std::string> out;
   while (!text.empty() && out.size() <= kMaxArguments) {
@@ -113,11 +124,7 @@ std::vector<std::string> argument_lines(std::string_view text) {
     const auto line = config::trimmed(text.substr(0, end));
     const auto space = line.find_first_of(" \t");
     if (!line.starts_with('#') && line.find(" --") != std::string_view::npos) {  // the whole command, as echo prints it
-      for (std::string_view rest = line; !rest.empty() && out.size() <= kMaxArguments;) {
-        const auto word = rest.substr(0, rest.find_first_of(" \t"));
-        if (!word.empty()) out.emplace_back(word);
-        rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-      }
+      std::ranges::move(words_of(line, " \t", kMaxArguments - out.size()), std::back_inserter(out));
     } else if (line.starts_with("--") && space != std::string_view::npos &&
                line.substr(0, space).find('=') == std::string_view::npos) {
       out.emplace_back(line.substr(0, space));

@@ -28,6 +28,9 @@ SourceFile read_source(const std::string& format, const std::string& path, Diagn
 /// and dots of names lead into sections. `where` names the source of the words; lines count from 1.
 void add_arguments(config::Node& root, std::span<const std::string> words, const std::string& where);
 
+/// The parts between any of the characters `separators`, without empty ones; of more than `most`, the first `most` + 1.
+std::vector<std::string> words_of(std::string_view text, std::string_view separators,
+                                  std::size_t most = std::string_view::npos);
 /// Whether the first line is an option, or a command with options as echo prints it.
 bool holds_arguments(std::string_view text);
 /// The words of a file with one argument or command per line, up to a little over 10,000: more are no trainer's
