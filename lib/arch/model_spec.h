@@ -200,6 +200,7 @@ struct MixtureOfExperts {
   double logit_softcap = 0.0;    ///< c: logits become c tanh(x / c); 0: none
   double jitter = 0.0;           ///< kSparseMixer: logits farther than 2 x this from the best (relatively) are masked
   bool bias = false;             ///< router and experts have biases
+  bool joined = false;           ///< saved folders hold one tensor for the same matrices of all experts of a layer
   /// Experts beside an MLP, the shared one: each with norms of its own; the router's input is normalised and scaled,
   /// its weights are scaled by expert (Gemma 4).
   bool beside = false;

@@ -20,7 +20,6 @@ Experts::Experts(const BlockContext& context, int layer)
       end_limit_(context.spec.expert_limit(layer)) {
   const LayerWeights weights(context, layer);
   if (weights.has(Part::kExpertGateUp)) {
-    up_.upright = down_.upright = !paired_;  // gpt-oss alone stores inputs first
     up_.stacked = weights.weight(Part::kExpertGateUp);
     up_.bias = context.weights.parameter(weights.fqn(Part::kExpertGateUp) + "_bias");
     down_.stacked = weights.weight(Part::kExpertDown);

@@ -12,8 +12,7 @@
 
 namespace automodel::model {
 
-/// Experts with separate tensors, or stacked in joint tensors: [experts, in, out] with gate and up interleaved
-/// (gpt-oss), or [experts, out, in] with gate before up (Granite).
+/// Experts with separate tensors, or gpt-oss's, stacked in joint tensors: [experts, in, out], gate and up interleaved.
 class Experts {
  public:
   Experts(const BlockContext& context, int layer);

@@ -40,19 +40,13 @@ void stacked_product(at::Tensor out, const at::Tensor& x, const at::Tensor& weig
     at::mm_out(out, x, weight);
 }
 
-/// A group's weight out of the stack, as [in, out].
-at::Tensor weight_of(const GroupedLinear& layer, std::int64_t group) {
-  const auto weight = layer.stacked->value.select(0, group);
-  return layer.upright ? weight.t() : weight;
-}
-
 at::Tensor forward(const at::Tensor& x, const GroupedLinear& layer, const Rows& rows) {
   auto y = at::empty({x.size(0), layer.outputs()}, x.options());
   for_groups(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
     auto out = y.narrow(0, first, count);
     const auto in = x.narrow(0, first, count);
     if (layer.stacked != nullptr) {
-      stacked_product(out, in, weight_of(layer, group), layer.stacked->matmul_type);
+      stacked_product(out, in, layer.stacked->value.select(0, group), layer.stacked->matmul_type);
       if (layer.bias != nullptr) out.add_(layer.bias->value.select(0, group));
     } else {
       const auto& linear = layer.each[static_cast<std::size_t>(group)];
@@ -74,10 +68,7 @@ Parameters parameters_of(const GroupedLinear& layer) {
 /// The weights as views [groups, out, in], whose results are to be concatenated; empty if memory layout does not allow
 /// such views.
 std::vector<at::Tensor> weights_of_groups(const GroupedLinear& layer) {
-  if (layer.stacked != nullptr) {
-    const auto& value = layer.stacked->value;
-    return {layer.upright ? value : value.transpose(1, 2)};
-  }
+  if (layer.stacked != nullptr) return {layer.stacked->value.transpose(1, 2)};
   std::vector<at::Tensor> values;
   for (const auto* parameter : parameters_of(layer)) values.push_back(parameter->value);
   return joined_groups(values, layer.groups());
@@ -133,7 +124,7 @@ class DeviceGroupsBackward : public Backward {
     at::Tensor dx;
     if (needed[0]) dx = input_gradient_on_device(gradient, layer_, ends_).to(input_type_);
     if (layer_.bias != nullptr) accumulate_group_sums(*layer_.bias, gradient, ends_);
-    const bool inputs_first = layer_.stacked != nullptr && !layer_.upright;
+    const bool inputs_first = layer_.stacked != nullptr;
     group_weight_gradients(parameters_of(layer_), inputs_first ? x_ : gradient, inputs_first ? gradient : x_, ends_);
     return {dx};
   }
@@ -164,7 +155,7 @@ class GroupedLinearBackward : public Backward {
       if (dx.defined()) {
         auto out = dx.narrow(0, first, count);
         if (layer_.stacked != nullptr)
-          stacked_product(out, part, weight_of(layer_, group).t(), layer_.stacked->matmul_type);
+          stacked_product(out, part, layer_.stacked->value.select(0, group).t(), layer_.stacked->matmul_type);
         else
           out.copy_(input_gradient(part, layer_.each[static_cast<std::size_t>(group)], &low));
       }
@@ -176,10 +167,7 @@ class GroupedLinearBackward : public Backward {
     });
     if (layer_.stacked != nullptr) {
       if (layer_.bias != nullptr) accumulate_group_sums(*layer_.bias, gradient, rows_);
-      if (layer_.upright)
-        stacked_weight_gradient(*layer_.stacked, gradient, x_, rows_);
-      else
-        stacked_weight_gradient(*layer_.stacked, x_, gradient, rows_);
+      stacked_weight_gradient(*layer_.stacked, x_, gradient, rows_);
     }
     if (dx.defined()) dx = dx.to(input_type_);
     return {dx};
@@ -201,7 +189,7 @@ std::int64_t GroupedLinear::groups() const {
 }
 
 std::int64_t GroupedLinear::outputs() const {
-  return stacked != nullptr ? stacked->shape[upright ? 1 : 2] : each.front().outputs();
+  return stacked != nullptr ? stacked->shape[2] : each.front().outputs();
 }
 
 GroupRows rows_on_device(const at::Tensor& counts) {

@@ -15,7 +15,6 @@ namespace automodel::ops {
 struct GroupedLinear {
   std::vector<Linear> each = {};
   Parameter* stacked = nullptr;  ///< [groups, in, out]
-  bool upright = false;          ///< `stacked` is [groups, out, in] instead
   Parameter* bias = nullptr;     ///< [groups, out], or null; only with `stacked`
   std::int64_t groups() const;
   std::int64_t outputs() const;

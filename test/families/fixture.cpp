@@ -12,9 +12,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
+#include "arch/modules.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "checkpoint/format/weight_names.h"
 #include "golden_folder.h"
 
 namespace automodel::test {
@@ -70,15 +73,37 @@ data::Batch batch_of(const std::vector<data::Sample>& samples) {
 
 }  // namespace
 
-parallel::WeightSource Fixture::source() const {
-  return [this](const model::Weight& weight, std::int64_t first, at::Tensor out) {
+parallel::WeightSource Fixture::source(const arch::ModelSpec& spec) const {
+  return [this, &spec](const model::Weight& weight, std::int64_t first, at::Tensor out) {
     const auto& info = weight.info;
-    const auto& whole = weights.at(info.tied_to.empty() ? info.fqn : info.tied_to);
-    AUTOMODEL_CHECK(whole.sizes().vec() == weight.full, "the shape of " + info.fqn);
-    const auto flat = whole.reshape({-1});
+    const auto own = weights.find(info.tied_to.empty() ? info.fqn : info.tied_to);
+    at::Tensor flat;
+    if (own != weights.end()) {
+      AUTOMODEL_CHECK(own->second.sizes().vec() == weight.full, "the shape of " + info.fqn);
+      flat = own->second.reshape({-1});
+    } else {
+      const auto written = checkpoint::written_as(info, spec);
+      const auto& whole = weights.at(written.name);
+      AUTOMODEL_CHECK(whole.sizes().vec() == written.shape, "the shape of " + written.name);
+      flat = whole.reshape({-1}).narrow(0, written.first, info.shape.elements());
+    }
     for (const auto& run : model::runs(weight.slice, weight.full, first, out.numel()))
       out.narrow(0, run.local - first, run.length).copy_(flat.narrow(0, run.full, run.length));
   };
+}
+
+std::map<std::string, at::Tensor> Fixture::as_recorded(std::map<std::string, at::Tensor> values,
+                                                       const arch::ModelSpec& spec) const {
+  for (const auto& parameter : arch::parameters(spec)) {
+    const auto own = values.find(parameter.fqn);
+    if (own == values.end() || weights.contains(parameter.fqn)) continue;
+    const auto written = checkpoint::written_as(parameter, spec);
+    auto& whole = values[written.name];
+    if (!whole.defined()) whole = at::zeros(written.shape, own->second.options());
+    whole.view({-1}).narrow(0, written.first, own->second.numel()).copy_(own->second.reshape({-1}));
+    values.erase(own);
+  }
+  return values;
 }
 
 Fixture load_fixture(const std::string& name) {

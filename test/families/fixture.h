@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/model_spec.h"
 #include "data/batch.h"
 #include "parallel/data/unit_storage.h"
 
@@ -23,8 +24,12 @@ struct Fixture {
   std::map<std::string, at::Tensor> recorded = {};  ///< integers as int64
 
   const at::Tensor& at(const std::string& key) const { return recorded.at(key); }
-  /// The weights, as a rank's storage asks for them.
-  parallel::WeightSource source() const;
+  /// The weights, as a rank's storage asks for them: from a tensor of their name, or from their place in a saved
+  /// folder.
+  parallel::WeightSource source(const arch::ModelSpec& spec) const;
+  /// Values of weights under the names of the recorded ones: those of experts that are one tensor there are joined.
+  std::map<std::string, at::Tensor> as_recorded(std::map<std::string, at::Tensor> values,
+                                                const arch::ModelSpec& spec) const;
 };
 
 /// From a folder with config.json, safetensors and reference.json; a plain name is a folder of test/golden/hf/models.

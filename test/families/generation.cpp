@@ -29,7 +29,7 @@ class Session {
                                                 fixture.model, mesh),
                                     "fixture", {}, {})),
         plan_(plan(loaded_, world)),
-        runtime_(plan_, world, fixture.source()) {}
+        runtime_(plan_, world, fixture.source(plan_.model->spec)) {}
   train::Runtime& runtime() { return runtime_; }
 
  private:

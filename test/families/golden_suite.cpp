@@ -85,13 +85,17 @@ class Session {
  public:
   Session(comm::World& world, const Fixture& fixture, const Variant& variant)
       : loaded_(load(recipe_text(fixture, variant, world.size()))), plan_(make_plan(loaded_, world)) {
-    runtime_ = std::make_unique<train::Runtime>(plan_, world, fixture.source());
+    runtime_ = std::make_unique<train::Runtime>(plan_, world, fixture.source(plan_.model->spec));
     Diagnostics problems;
     auto rates = plan::make_lr_schedule(loaded_.recipe.lr_scheduler(), 0.001, 0.1, 10, problems);
     trainer_ = std::make_unique<train::Trainer>(*runtime_, *rates);
   }
   train::Runtime& runtime() { return *runtime_; }
   train::Trainer& trainer() { return *trainer_; }
+  const arch::ModelSpec& spec() const { return plan_.model->spec; }
+  std::map<std::string, at::Tensor> gradients(const Fixture& fixture) {
+    return fixture.as_recorded(train::gather_gradients(*runtime_), spec());
+  }
 
   /// [rows, tokens, vocabulary] on the rank of the last stage, undefined elsewhere.
   at::Tensor logits(const data::Batch& batch) {
@@ -155,7 +159,7 @@ double norm_of(const std::map<std::string, at::Tensor>& gradients, const std::st
 void check_gradients(const Check& check, const Fixture& fixture, Session& session, double norm) {
   const auto& reference = fixture.reference;
   check.relative("gradient norm", norm, reference["grad_norm_total"].get<double>(), kNorm, 0);
-  const auto gradients = train::gather_gradients(session.runtime());
+  const auto gradients = session.gradients(fixture);
   for (const auto& [name, size] : reference["grad_norms"].items())
     check.relative("gradient norm of " + name, norm_of(gradients, name), size.get<double>(), kNorm, 1e-2 * norm);
   for (const auto& [name, tensor] : fixture.recorded)
@@ -209,7 +213,7 @@ void check_run(comm::World& world, const Fixture& fixture, const std::string& na
   const auto after = session.trainer().gradients(0, {training_batch(fixture, 0)}, false);
   check.near("loss after ten steps", after.loss, wanted["final_loss_batch0"].get<double>(), kStepLoss);
   if (name != "adamw" || !fixture.reference.contains("param_norms_after")) return;
-  const auto values = train::gather_values(session.runtime());
+  const auto values = fixture.as_recorded(train::gather_values(session.runtime()), session.spec());
   for (const auto& [weight, size] : fixture.reference["param_norms_after"].items())
     if (!weight.ends_with("c_attn.bias"))  // key biases have no gradient: Adam's steps follow rounding errors
       check.relative("norm of " + weight, values.at(weight).norm().item<double>(), size.get<double>(), kWeightNorm, 0);
@@ -223,7 +227,7 @@ void check_auxiliary(comm::World& world, const Fixture& fixture) {
     const auto result = session.trainer().gradients(0, {case_batch(fixture, name, 2)}, false);
     check.near(name, result.loss, moe[name + "_loss_with_aux"].get<double>(), kLoss);
   }
-  const auto gradients = train::gather_gradients(session.runtime());
+  const auto gradients = session.gradients(fixture);
   for (const auto& [recorded, size] : moe["router_grad_norms_with_aux"].items()) {
     std::string name = recorded;  // transformers 5 calls Mixtral's block mlp
     if (fixture.name == "mixtral") name.replace(name.find(".mlp."), 5, ".block_sparse_moe.");
@@ -373,7 +377,7 @@ void check_bfloat16(comm::World& world) {
   }
   const auto result = session.trainer().gradients(0, {case_batch(fixture, "plain", 2)}, false);
   check.near("loss", result.loss, wanted["loss_eager"].get<double>(), 0.02);
-  const auto gradients = train::gather_gradients(session.runtime());
+  const auto gradients = session.gradients(fixture);
   for (const auto& [name, size] : wanted["grad_norms_bf16"].items())
     check.relative("gradient norm of " + name, norm_of(gradients, name), size.get<double>(), 0.05, 0);
 }

@@ -20,6 +20,7 @@ const Model kDeepseek = {"deepseek_v3",
                          "n_routed_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 12, n_group: 4, "
                          "topk_group: 2, n_shared_experts: 1, first_k_dense_replace: 1, q_lora_rank: 16, "
                          "kv_lora_rank: 12, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 6"};
+const Model kGranite = {"granitemoe", "num_local_experts: 4, num_experts_per_tok: 2"};
 const Model kGptOss = {"gpt_oss", "num_local_experts: 4, num_experts_per_tok: 2, head_dim: 8, sliding_window: 8"};
 
 struct Case {
@@ -59,7 +60,7 @@ void check(comm::World& world, const Case& c) {
 const std::vector<test::RankCase> kCases = {
     {"every router and layout of experts",
      [](comm::World& w) {
-       for (const auto* model : {&kMixtral, &kQwen, &kDeepseek, &kGptOss})
+       for (const auto* model : {&kMixtral, &kQwen, &kDeepseek, &kGranite, &kGptOss})
          check(w, {*model, "strategy: ddp", w.size()});
      },
      1, 4},
@@ -114,7 +115,7 @@ const std::vector<test::RankCase> kCases = {
      2, 4},
     {"experts cut across ranks",
      [](comm::World& w) {
-       for (const auto* model : {&kMixtral, &kDeepseek})
+       for (const auto* model : {&kMixtral, &kDeepseek, &kGranite})
          for (const int ep : {1, w.size() / 2})
            check(w, {.model = *model, .ep = ep, .options = ", expert_tensor_parallel_size: 2"});
        check(w, {.model = kQwen,

@@ -120,15 +120,14 @@ TEST_CASE("a peft section that cannot be applied is refused with the reason", "[
   CHECK(refusal("exclude_modules: '*'") ==
         "adapter-target peft.exclude_modules: exclude_modules excludes every linear module");
   const std::string fused =
-      "model_type: granitemoe, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 4, "
+      "model_type: gpt_oss, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 4, "
       "num_key_value_heads: 2, vocab_size: 1000, num_local_experts: 4, num_experts_per_tok: 2, "
       "tie_word_embeddings: false";
   const std::string why =
-      "the experts of 'model.layers.0.block_sparse_moe.input_linear' cannot have adapters: they are stored as one "
-      "tensor";
-  CHECK(refusal("target_modules: '*input_linear'", fused, true) == "adapter-target peft.target_modules: " + why);
+      "the experts of 'model.layers.0.mlp.experts' cannot have adapters: they are stored as one tensor";
+  CHECK(refusal("target_modules: '*experts'", fused, true) == "adapter-target peft.target_modules: " + why);
   // A plan goes without them.
-  for (const auto& [targets, left] : {std::pair("'*input_linear'", false), std::pair("'*'", true)}) {
+  for (const auto& [targets, left] : {std::pair("'*experts'", false), std::pair("'*'", true)}) {
     const auto plan = planned(recipe(fmt::format("target_modules: {}", targets), fused));
     REQUIRE(plan.unsupported.size() == 1);
     CHECK(plan.unsupported[0].reason == why);

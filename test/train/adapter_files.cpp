@@ -230,6 +230,11 @@ const std::vector<test::RankCase> kCases = {
                         "model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, vocab_size: 2016, n_positions: 512, "
                         "attn_pdrop: 0.0, embd_pdrop: 0.0, resid_pdrop: 0.0",
                         "dim: 3, alpha: 10, target_modules: [c_attn, c_proj, c_fc]");
+       check_merge_into(w,
+                        "model_type: granitemoe, hidden_size: 32, intermediate_size: 12, num_hidden_layers: 2, "
+                        "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 2016, num_local_experts: 4, "
+                        "num_experts_per_tok: 2, attention_multiplier: 0.35, max_position_embeddings: 512",
+                        "dim: 3, alpha: 10, target_modules: ['*experts', '*q_proj']");
        if (w.size() != 2) return;
        check_merge(
            w, {.distributed = "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1F1B, pp_microbatch_size: 2}"}, 4);

@@ -128,11 +128,24 @@ void read_sparse_steps(ConfigReader& config, ModelSpec& spec) {
   }
 }
 
+namespace {
+std::string below(std::string_view module, std::string_view name) {
+  return std::string(module) + "." + std::string(name);
+}
+}  // namespace
+
+void lay_out_each_expert(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names) {
+  const auto width = spec.expert_hidden();
+  layer.copies(spec.moe->experts);
+  const auto each = below(names.experts, "{}");
+  if (spec.gated_mlp) layer.linear(Part::kExpertGate, below(each, names.gate), width, spec.moe->ffn);
+  layer.linear(Part::kExpertUp, below(each, names.up), width, spec.moe->ffn);
+  layer.linear(Part::kExpertDown, below(each, names.down), spec.moe->ffn, width);
+  layer.copies(1);
+}
+
 void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names) {
   const auto& moe = *spec.moe;
-  const auto below = [](std::string_view module, std::string_view name) {
-    return std::string(module) + "." + std::string(name);
-  };
   layer.linear(Part::kRouter, names.router, spec.hidden, moe.experts, moe.bias);
   if (moe.correction_bias)
     layer.tensor(Part::kRouterBias, names.router_bias,
@@ -142,12 +155,7 @@ void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNam
                   .initial = Initial::kZero});
   const auto width = spec.expert_hidden();
   if (moe.latent > 0) layer.linear(Part::kLatentIn, names.latent_in, spec.hidden, width, moe.shared_bias);
-  layer.copies(moe.experts);
-  const auto each = below(names.experts, "{}");
-  if (spec.gated_mlp) layer.linear(Part::kExpertGate, below(each, names.gate), width, moe.ffn);
-  layer.linear(Part::kExpertUp, below(each, names.up), width, moe.ffn);
-  layer.linear(Part::kExpertDown, below(each, names.down), moe.ffn, width);
-  layer.copies(1);
+  lay_out_each_expert(spec, layer, names);
   if (moe.latent > 0) layer.linear(Part::kLatentOut, names.latent_out, width, spec.hidden, moe.shared_bias);
   if (moe.shared_ffn == 0) return;
   if (spec.gated_mlp)

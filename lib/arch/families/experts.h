@@ -58,6 +58,8 @@ inline constexpr ExpertNames kMixtralExperts = {.router = "block_sparse_moe.gate
                                                 .up = "w3",
                                                 .down = "w2"};
 
+/// The matrices of every expert.
+void lay_out_each_expert(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names);
 /// Router, individual experts and, if the spec has them, shared experts.
 void lay_out_experts(const ModelSpec& spec, LayerBuilder& layer, const ExpertNames& names);
 /// The same with the names of most families.

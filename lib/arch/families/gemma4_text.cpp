@@ -65,7 +65,7 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
   auto& moe = read_experts(config, spec, {"num_experts"}, 0.0, {"top_k_experts"});
   moe.ffn = config.required({"moe_intermediate_size"}, 1, kMostWidth);
   moe.shared_ffn = spec.ffn;
-  moe.beside = true;
+  moe.beside = moe.joined = true;
   check_experts(config, spec);
   if (!spec.ffns.empty())
     config.bad_value("use_double_wide_mlp", "MLPs beside experts have one width", "use_double_wide_mlp: false");
@@ -137,10 +137,8 @@ void lay_out_attention(const ModelSpec& spec, int number, LayerBuilder& layer) {
   layer.linear(Part::kAttentionOut, "self_attn.o_proj", query, spec.hidden, spec.output_bias);
 }
 
-/// The router and the fused experts, [experts, 2 x width, hidden] with the gate first and [experts, hidden, width].
 void lay_out_experts_beside(const ModelSpec& spec, LayerBuilder& layer) {
-  const std::int64_t experts = spec.moe->experts, hidden = spec.hidden, ffn = spec.moe->ffn,
-                     wide = spec.moe->shared_ffn;
+  const std::int64_t experts = spec.moe->experts, hidden = spec.hidden, wide = spec.moe->shared_ffn;
   layer.norm(Part::kSharedNorm, "pre_feedforward_layernorm", hidden);
   layer.linear(Part::kSharedGate, "mlp.gate_proj", hidden, wide);
   layer.linear(Part::kSharedUp, "mlp.up_proj", hidden, wide);
@@ -150,11 +148,7 @@ void lay_out_experts_beside(const ModelSpec& spec, LayerBuilder& layer) {
   layer.linear(Part::kRouter, "router.proj", hidden, experts);
   layer.numbers(Part::kExpertScale, "router.per_expert_scale", {experts}, Initial::kOne);
   layer.norm(Part::kExpertsNorm, "pre_feedforward_layernorm_2", hidden);
-  const auto fused = [&](Part part, const std::string& name, std::int64_t in, std::int64_t out) {
-    layer.tensor(part, name, {.name = name, .shape = {experts, out, in}, .matrix = true});
-  };
-  fused(Part::kExpertGateUp, "experts.gate_up_proj", hidden, 2 * ffn);
-  fused(Part::kExpertDown, "experts.down_proj", ffn, hidden);
+  lay_out_each_expert(spec, layer, {.experts = "experts"});
   layer.norm(Part::kExpertsOutNorm, "post_feedforward_layernorm_2", hidden);
 }
 

@@ -14,27 +14,22 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, false);
   auto& moe = read_experts(config, spec, {"num_local_experts"}, 0.001);
   moe.ffn = spec.ffn;
+  moe.joined = true;
   moe.score = RouterScore::kSoftmaxOfChosen;
   moe.shared_ffn = config.integer({"shared_intermediate_size"}, 0, 0, kMostWidth);
   check_experts(config, spec);
 }
 
-/// Experts are fused on disk, [experts, 2 x width, hidden] with the gate first and [experts, hidden, width].
-void lay_out_fused_experts(const ModelSpec& spec, LayerBuilder& layer) {
-  const std::int64_t experts = spec.moe->experts, hidden = spec.hidden, ffn = spec.moe->ffn;
-  const auto fused = [&](Part part, const std::string& name, std::int64_t in, std::int64_t out) {
-    layer.tensor(part, name, {.name = name + ".weight", .shape = {experts, out, in}, .matrix = true});
-  };
-  layer.linear(Part::kRouter, "block_sparse_moe.router.layer", hidden, experts);
-  fused(Part::kExpertGateUp, "block_sparse_moe.input_linear", hidden, 2 * ffn);
-  fused(Part::kExpertDown, "block_sparse_moe.output_linear", ffn, hidden);
+void lay_out_granite_experts(const ModelSpec& spec, LayerBuilder& layer) {
+  layer.linear(Part::kRouter, "block_sparse_moe.router.layer", spec.hidden, spec.moe->experts);
+  lay_out_each_expert(spec, layer, {.experts = "block_sparse_moe.experts"});
   if (spec.moe->shared_ffn == 0) return;
-  layer.linear(Part::kSharedGateUp, "shared_mlp.input_linear", hidden, std::int64_t{2} * spec.moe->shared_ffn);
-  layer.linear(Part::kSharedDown, "shared_mlp.output_linear", spec.moe->shared_ffn, hidden);
+  layer.linear(Part::kSharedGateUp, "shared_mlp.input_linear", spec.hidden, std::int64_t{2} * spec.moe->shared_ffn);
+  layer.linear(Part::kSharedDown, "shared_mlp.output_linear", spec.moe->shared_ffn, spec.hidden);
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {
-  lay_out_blocks(spec, layer, {}, lay_out_fused_experts);
+  lay_out_blocks(spec, layer, {}, lay_out_granite_experts);
 }
 
 }  // namespace granitemoe

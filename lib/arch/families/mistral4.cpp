@@ -39,7 +39,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
 
   auto& moe = read_experts(config, spec, {"n_routed_experts", "num_local_experts", "num_experts"}, 0.0);
   moe.ffn = config.required({"moe_intermediate_size"}, 1, kMostWidth);
-  moe.float_router = true;
+  moe.float_router = moe.joined = true;
   moe.groups = config.integer({"n_group"}, 1, 1, kMostLayers);
   moe.top_groups = config.integer({"topk_group"}, 1, 1, kMostLayers);
   moe.normalize_top_k = config.boolean({"norm_topk_prob"}, true);
@@ -50,23 +50,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   check_experts(config, spec);
 }
 
-/// Experts are fused on disk, [experts, 2 x width, hidden] with the gate first and [experts, hidden, width].
-void lay_out_fused_experts(const ModelSpec& spec, LayerBuilder& layer) {
-  const std::int64_t experts = spec.moe->experts, hidden = spec.hidden, ffn = spec.moe->ffn;
-  const auto fused = [&](Part part, const std::string& name, std::int64_t in, std::int64_t out) {
-    layer.tensor(part, name, {.name = name, .shape = {experts, out, in}, .matrix = true});
-  };
-  layer.linear(Part::kRouter, "mlp.gate", hidden, experts);
-  fused(Part::kExpertGateUp, "mlp.experts.gate_up_proj", hidden, 2 * ffn);
-  fused(Part::kExpertDown, "mlp.experts.down_proj", ffn, hidden);
-  if (spec.moe->shared_ffn == 0) return;
-  layer.linear(Part::kSharedGate, "mlp.shared_experts.gate_proj", hidden, spec.moe->shared_ffn);
-  layer.linear(Part::kSharedUp, "mlp.shared_experts.up_proj", hidden, spec.moe->shared_ffn);
-  layer.linear(Part::kSharedDown, "mlp.shared_experts.down_proj", spec.moe->shared_ffn, hidden);
-}
-
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {
-  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(lay_out_fused_experts) : LayOut(lay_out_mlp),
+  lay_out_blocks(spec, layer, {}, spec.is_moe(number) ? LayOut(lay_out_experts) : LayOut(lay_out_mlp),
                  lay_out_latent_attention);
 }
 

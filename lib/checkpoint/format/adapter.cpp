@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -186,57 +187,86 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
   return out;
 }
 
-std::vector<std::string> Adapters::strangers(const std::vector<std::string>& names) const {
-  std::vector<std::string> out;
-  for (const auto& [name, matrices] : matrices_)
-    if (std::find(names.begin(), names.end(), name) == names.end()) out.push_back(name);
-  return out;
+std::vector<std::string> Adapters::place(const std::function<std::optional<Part>(const std::string&)>& find) {
+  std::set<const Matrices*> there;
+  for (const auto& [stored, parts] : placed_)
+    for (const auto& part : parts) there.insert(part.matrices);
+  std::vector<std::string> strangers;
+  for (const auto& [weight, m] : matrices_) {
+    if (there.contains(&m)) continue;
+    const auto part = find(weight);
+    if (!part) {
+      strangers.push_back(weight);
+      continue;
+    }
+    // In GPT-2, too, the head is a Linear.
+    const bool transposed = config_.transposed && !weight.ends_with("lm_head.weight");
+    if (part->shape != (transposed ? std::vector{m.in, m.out} : std::vector{m.out, m.in}))
+      throw Error(Diagnostic{"adapter-shape"}
+                      .says("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight, m.out, m.in,
+                            fmt::join(part->shape, ", "))
+                      .hint("the adapter belongs to another base model"));
+    placed_[part->stored].push_back({&m, transposed, part->first, part->stride});
+  }
+  return strangers;
 }
 
-void Adapters::rename(const std::function<std::string(const std::string&)>& stored_name) {
-  std::map<std::string, Matrices> renamed;
-  for (auto& [name, matrices] : matrices_) renamed.emplace(stored_name(name), std::move(matrices));
-  matrices_ = std::move(renamed);
+bool Adapters::has_magnitudes(const std::string& stored) const {
+  return !placed_.at(stored).front().matrices->magnitudes.empty();
 }
 
-bool Adapters::is_transposed(const std::string& weight) const {
-  return config_.transposed && !weight.ends_with("lm_head.weight");  // in GPT-2, too, the head is a Linear
-}
-
-void Adapters::add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-                           const std::vector<float>& values, std::vector<double>& squares) const {
-  const bool transposed = is_transposed(weight);
-  squares.resize(static_cast<std::size_t>(shape[transposed ? 1 : 0]));
+void Adapters::add_squares(const std::string& stored, std::int64_t first, std::span<const float> values,
+                           std::vector<double>& squares) const {
+  // Weights that share a tensor are as wide: its rows are counted through.
+  const auto& part = placed_.at(stored).front();
+  const auto in = part.matrices->in, out = part.matrices->out;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = first + static_cast<std::int64_t>(i);
-    const double value = values[i];
-    squares[static_cast<std::size_t>(transposed ? at % shape[1] : at / shape[1])] += value * value;
+    const auto row = static_cast<std::size_t>(part.transposed ? at % out : at / in);
+    if (row >= squares.size()) squares.resize(row + 1);
+    squares[row] += double{values[i]} * values[i];
   }
 }
 
-void Adapters::scale_rows(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-                          const std::vector<double>& squares, std::vector<float>& values) const {
-  const auto& magnitudes = matrices_.at(weight).magnitudes;
-  const bool transposed = is_transposed(weight);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto at = first + static_cast<std::int64_t>(i);
-    const auto row = static_cast<std::size_t>(transposed ? at % shape[1] : at / shape[1]);
-    if (squares[row] > 0) values[i] = static_cast<float>(values[i] * (magnitudes[row] / std::sqrt(squares[row])));
+void Adapters::scale_rows(const std::string& stored, std::int64_t first, const std::vector<double>& squares,
+                          std::span<float> values) const {
+  for (const auto& part : placed_.at(stored)) {
+    const auto in = part.matrices->in, out = part.matrices->out;
+    const auto& magnitudes = part.matrices->magnitudes;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto at = first + static_cast<std::int64_t>(i) - part.first;
+      if (at < 0 || at >= in * out) continue;
+      const auto row = static_cast<std::size_t>(part.transposed ? at % out : at / in);
+      const auto square = squares[row + static_cast<std::size_t>(part.first / in)];
+      if (square > 0) values[i] = static_cast<float>(values[i] * (magnitudes[row] / std::sqrt(square)));
+    }
   }
 }
 
-void Adapters::add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-                      std::vector<float>& values) const {
-  const auto& m = matrices_.at(weight);
-  const bool transposed = is_transposed(weight);
-  const bool fits = shape.size() == 2 && shape[transposed ? 1 : 0] == m.out && shape[transposed ? 0 : 1] == m.in;
-  if (!fits)
-    throw Error(Diagnostic{"adapter-shape"}
-                    .says("the adapter of '{}' is for [{}, {}], the weight is [{}]", weight, m.out, m.in,
-                          fmt::join(shape, ", "))
-                    .hint("the adapter belongs to another base model"));
+void Adapters::add_to(const std::string& stored, std::int64_t first, std::span<float> values) const {
+  const auto end = first + static_cast<std::int64_t>(values.size());
+  // Elements [begin, begin + count) of the tensor are these of the weight, counted from `offset`.
+  const auto add = [&](const Placed& part, bool transposed, std::int64_t begin, std::int64_t count,
+                       std::int64_t offset) {
+    const auto low = std::max(begin, first), high = std::min(begin + count, end);
+    if (low < high)
+      add_product(*part.matrices, transposed, offset + low - begin,
+                  values.subspan(static_cast<std::size_t>(low - first), static_cast<std::size_t>(high - low)));
+  };
+  for (const auto& part : placed_.at(stored)) {
+    const auto in = part.matrices->in, out = part.matrices->out;
+    if (part.stride == 0) {
+      add(part, part.transposed, part.first, in * out, 0);
+    } else {  // a column of the weight is a run of the tensor
+      for (std::int64_t column = 0; column < in; ++column)
+        add(part, true, part.first + column * part.stride, out, column * out);
+    }
+  }
+}
+
+void Adapters::add_product(const Matrices& m, bool transposed, std::int64_t first, std::span<float> values) const {
   const auto factor = static_cast<float>(config_.scale(m.rank));
-  const auto width = shape[1];
+  const auto width = transposed ? m.out : m.in;
   const auto count = static_cast<std::int64_t>(values.size());
   for (std::int64_t at = 0; at < count;) {
     const auto row = (first + at) / width, column = (first + at) % width;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,22 +62,28 @@ class Adapters {
   /// Problems: those of TensorFolder and parse_adapter_config; adapter-shape.
   static std::optional<Adapters> open(const std::filesystem::path& folder, Diagnostics& problems);
   const AdapterConfig& config() const { return config_; }
-  /// Names of weights that have an adapter but are not in `names`: the adapter belongs to another model.
-  std::vector<std::string> strangers(const std::vector<std::string>& names) const;
-  /// The weights' names become those that `stored_name` gives for them, such as another spelling in the base's folder.
-  void rename(const std::function<std::string(const std::string&)>& stored_name);
-  bool has(const std::string& weight) const { return matrices_.contains(weight); }
-  /// Whether the weight has a DoRA adapter: after add_to, accumulate norms with add_squares, then apply scale_rows.
-  bool has_magnitudes(const std::string& weight) const { return !matrices_.at(weight).magnitudes.empty(); }
-  /// Adds the squares of elements [first, first + values.size()) to `squares`, one sum per output feature.
-  void add_squares(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-                   const std::vector<float>& values, std::vector<double>& squares) const;
-  /// Rescales these elements so that each output feature's norm is its DoRA magnitude; `squares` from add_squares.
-  void scale_rows(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-                  const std::vector<double>& squares, std::vector<float>& values) const;
-  /// Adds scale * B A to elements [first, first + values.size()) of a row-major weight of this shape.
-  void add_to(const std::string& weight, const std::vector<std::int64_t>& shape, std::int64_t first,
-              std::vector<float>& values) const;
+  /// Where a stored tensor holds a weight of `shape`, as in WeightPlace.
+  struct Part {
+    std::string stored;
+    std::vector<std::int64_t> shape;
+    std::int64_t first = 0;
+    std::int64_t stride = 0;
+  };
+  /// Looks for the weights that have adapters and are not placed yet; returns those that `find` does not know either.
+  /// Throws adapter-shape where a weight has another shape than its adapter.
+  std::vector<std::string> place(const std::function<std::optional<Part>(const std::string& weight)>& find);
+  /// Whether a stored tensor holds weights that have adapters; and DoRA adapters: after add_to, accumulate norms with
+  /// add_squares, then apply scale_rows. All three take elements [first, first + values.size()) of the tensor.
+  bool has(const std::string& stored) const { return placed_.contains(stored); }
+  bool has_magnitudes(const std::string& stored) const;
+  /// Adds the squares to `squares`, one sum per output feature.
+  void add_squares(const std::string& stored, std::int64_t first, std::span<const float> values,
+                   std::vector<double>& squares) const;
+  /// Rescales so that each output feature's norm is its DoRA magnitude; `squares` from add_squares.
+  void scale_rows(const std::string& stored, std::int64_t first, const std::vector<double>& squares,
+                  std::span<float> values) const;
+  /// Adds scale * B A.
+  void add_to(const std::string& stored, std::int64_t first, std::span<float> values) const;
 
  private:
   struct Matrices {
@@ -84,10 +91,16 @@ class Adapters {
     std::vector<float> magnitudes = {};  ///< DoRA only
     std::int64_t rank = 0, in = 0, out = 0;
   };
-  bool is_transposed(const std::string& weight) const;
+  struct Placed {
+    const Matrices* matrices;
+    bool transposed;  ///< stored as [in, out]
+    std::int64_t first, stride;
+  };
+  void add_product(const Matrices& m, bool transposed, std::int64_t first, std::span<float> values) const;
 
   AdapterConfig config_;
-  std::map<std::string, Matrices> matrices_;  ///< keyed by the weight's name
+  std::map<std::string, Matrices> matrices_;           ///< keyed by the weight's name
+  std::map<std::string, std::vector<Placed>> placed_;  ///< keyed by the stored tensor's name
 };
 
 }  // namespace automodel::checkpoint

@@ -1,12 +1,18 @@
 #include "checkpoint/format/export.h"
 
 #include <algorithm>
-#include <set>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "arch/families.h"
+#include "arch/hf_config.h"
+#include "arch/modules.h"
 #include "base/error.h"
 #include "checkpoint/format/adapter.h"
 #include "checkpoint/format/elements.h"
@@ -65,21 +71,21 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
     read(at, some);
     values.resize(static_cast<std::size_t>(some));
     convert_elements(stored.info->type, bytes.data(), ElementType::kF32, reinterpret_cast<char*>(values.data()), some);
-    adapters->add_to(to.name, to.shape, at, values);
+    adapters->add_to(to.name, at, values);
   };
   const auto count = to.elements();
   std::vector<double> squares;  // squared norms for DoRA: known only after a pass over the whole tensor
   if (merged && adapters->has_magnitudes(to.name))
     for (std::int64_t at = 0; at < count; at += kExportedAtOnce) {
       read_merged(at, std::min(kExportedAtOnce, count - at));
-      adapters->add_squares(to.name, to.shape, at, values, squares);
+      adapters->add_squares(to.name, at, values, squares);
     }
   for (std::int64_t at = 0; at < count; at += kExportedAtOnce) {
     const auto some = std::min(kExportedAtOnce, count - at);
     std::string_view result;
     if (merged) {
       read_merged(at, some);
-      if (!squares.empty()) adapters->scale_rows(to.name, to.shape, at, squares, values);
+      if (!squares.empty()) adapters->scale_rows(to.name, at, squares, values);
       converted.resize(static_cast<std::size_t>(some * to_size));
       convert_elements(ElementType::kF32, reinterpret_cast<const char*>(values.data()), to.type, converted.data(),
                        some);
@@ -95,30 +101,50 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
   }
 }
 
+/// Weights under other names than the adapters', and those that share a tensor with others, as experts do in folders
+/// of transformers 5: both follow from the model's config.json.
+std::function<std::optional<Adapters::Part>(const std::string&)> parts_of_model(const TensorFolder& folder) {
+  Diagnostics problems;
+  const auto text = read_file(folder.path() / "config.json", problems, 1 << 26);
+  const auto parsed = text ? arch::parse_hf_config(*text, "config.json") : arch::HfConfig();
+  if (!parsed.spec) return [](const std::string&) { return std::nullopt; };
+  const auto layout = arch::layout_of(*parsed.spec);
+  std::map<std::string, Adapters::Part> parts;
+  const auto places = find_weights(folder, *parsed.spec, layout, problems);
+  for (const auto& parameter : arch::parameters(layout))
+    if (const auto place = places.find(parameter.fqn); place != places.end())
+      parts[parameter.fqn] = {.stored = place->second.stored.info->name,
+                              .shape = {parameter.shape.begin(), parameter.shape.end()},
+                              .first = place->second.first,
+                              .stride = place->second.stride};
+  return [parts = std::move(parts)](const std::string& weight) -> std::optional<Adapters::Part> {
+    const auto found = parts.find(weight);
+    return found == parts.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+void place_adapters(const TensorFolder& folder, Adapters& adapters) {
+  auto strangers = adapters.place([&](const std::string& weight) -> std::optional<Adapters::Part> {
+    const auto stored = folder.find(weight);
+    return stored ? std::optional(Adapters::Part{weight, stored.info->shape}) : std::nullopt;
+  });
+  if (!strangers.empty()) strangers = adapters.place(parts_of_model(folder));
+  if (!strangers.empty())
+    throw Error(Diagnostic{"adapter-shape"}
+                    .says("the base model '{}' has no '{}'", folder.path().native(), strangers.front())
+                    .hint("the adapters belong to another model; name theirs with --base")
+                    .at({"command line", 0, 0}));
+}
+
 ExportReport write_weights(const TensorFolder& folder, Adapters* adapters, const fs::path& out,
                            const ExportOptions& options) {
   std::vector<TensorInfo> infos;
-  std::vector<std::string> names;
   for (const auto& stored : folder.tensors()) {
     if (folder.find(stored.info->name).info != stored.info) continue;
     infos.push_back({stored.info->name, stored.info->type, stored.info->shape});
     if (options.type && is_weight_type(stored.info->type)) infos.back().type = *options.type;
-    names.push_back(stored.info->name);
   }
-  if (adapters != nullptr) {
-    const std::set<std::string> there(names.begin(), names.end());
-    adapters->rename([&](const std::string& weight) {
-      if (there.contains(weight)) return weight;
-      for (auto& name : nested_names(weight))
-        if (there.contains(name)) return name;
-      return weight;
-    });
-    if (const auto strangers = adapters->strangers(names); !strangers.empty())
-      throw Error(Diagnostic{"adapter-shape"}
-                      .says("the base model '{}' has no '{}'", folder.path().native(), strangers.front())
-                      .hint("the adapters belong to another model; name theirs with --base")
-                      .at({"command line", 0, 0}));
-  }
+  if (adapters != nullptr) place_adapters(folder, *adapters);
   const auto layout = lay_out_folder(infos, "model", kMostFileBytes);
   ExportReport report{.bytes = layout.bytes};
   for (const auto& file : layout.files) {

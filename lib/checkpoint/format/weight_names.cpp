@@ -18,7 +18,8 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::string_view kStep = "step3p5", kMiniMax = "minimax_m3_vl_text";
+constexpr std::string_view kStep = "step3p5", kMiniMax = "minimax_m3_vl_text", kGranite = "granitemoe",
+                           kQwenVl = "qwen3_vl_moe";
 
 /// A stored tensor that may hold a parameter: its name, its expected shape, and where the parameter is in it
 /// (WeightPlace).
@@ -49,18 +50,23 @@ constexpr std::array<FusedPart, 6> kFusedParts = {{{"gate_proj.weight", "gate_up
                                                    {"w3.weight", "gate_up_proj", 1, 2},
                                                    {"w2.weight", "down_proj", 0, 1}}};
 
-/// `turned`: also as Qwen3-VL's folders are published, with each expert's matrices transposed.
-void add_fused(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts, bool turned,
+/// A model's own tensors first; then, for Qwen3-VL, those of its published folders, where each expert's matrices are
+/// transposed.
+void add_fused(const arch::Parameter& parameter, const Shape& shape, const arch::ModelSpec& spec,
                std::vector<Candidate>& out) {
   const auto at = parameter.fqn.find(".experts.");
   if (parameter.expert < 0 || at == std::string::npos || shape.size() != 2) return;
+  const std::int64_t experts = spec.moe->experts;
   for (const auto& part : kFusedParts) {
     if (!parameter.fqn.ends_with("." + std::string(part.leaf))) continue;
     const auto matrix = shape[0] * shape[1];
-    out.push_back({parameter.fqn.substr(0, at) + ".experts." + std::string(part.fused),
+    const std::string_view granite = part.halves == 2 ? "input_linear.weight" : "output_linear.weight";
+    const auto name =
+        spec.model_type.starts_with(kGranite) ? std::string(granite) : "experts." + std::string(part.fused);
+    out.push_back({parameter.fqn.substr(0, at) + "." + name,
                    {experts, part.halves * shape[0], shape[1]},
                    (std::int64_t{parameter.expert} * part.halves + part.half) * matrix});
-    if (!turned) continue;
+    if (spec.nested_in != kQwenVl) continue;
     const auto wide = part.halves * shape[0];
     auto other = out.back();
     other.shape = {experts, shape[1], wide};
@@ -100,9 +106,9 @@ std::span<const Prefixes> published_prefixes(const arch::ModelSpec& spec) {
 }
 
 /// MiniMax-M3's language model as transformers stores it by itself: experts joined, gates and ups of other blocks too.
-Candidate minimax_in_transformers(const arch::Parameter& parameter, const Shape& shape, std::int64_t experts) {
+Candidate minimax_in_transformers(const arch::Parameter& parameter, const Shape& shape, const arch::ModelSpec& spec) {
   std::vector<Candidate> joined;
-  add_fused(parameter, shape, experts, false, joined);
+  add_fused(parameter, shape, spec, joined);
   auto out = joined.empty() ? Candidate{parameter.fqn, shape} : joined.front();
   for (const std::string_view half : {".gate_proj.weight", ".up_proj.weight"})
     if (parameter.fqn.ends_with(half) && parameter.role != arch::Role::kTower)
@@ -113,6 +119,27 @@ Candidate minimax_in_transformers(const arch::Parameter& parameter, const Shape&
        {std::pair(".block_sparse_moe.e_score", ".mlp.gate.e_score"), std::pair(".block_sparse_moe.", ".mlp."),
         std::pair(".self_attn.index_", ".self_attn.indexer.")})
     if (auto name = replaced(out.name, own, other); !name.empty()) out.name = std::move(name);
+  return out;
+}
+
+/// Other names, as published and as transformers 5 writes them, that a model with a vision tower gives the tensor.
+std::vector<std::string> nested_names(const std::string& name) {
+  constexpr std::array<Prefixes, 12> kPrefixes = {
+      {{"model.language_model.", "language_model.model."},
+       {"model.language_model.", "model."},
+       {"model.visual.", "visual."},
+       {"lm_head.", "language_model.lm_head."},
+       {"model.vision_tower.", "vision_tower."},
+       {"model.vision_tower.", "vision_tower.vision_model."},
+       {"model.multi_modal_projector.", "multi_modal_projector."},
+       {"model.multi_modal_projector.", "vit_large_projector."},
+       {"model.vision_model.", "vision_model."},
+       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
+       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
+       {"model.multi_modal_projector.merge_", "patch_merge_mlp."}}};
+  std::vector<std::string> out;
+  for (const auto& [own, other] : kPrefixes)
+    if (name.starts_with(own)) out.push_back(std::string(other) + name.substr(own.size()));
   return out;
 }
 
@@ -127,9 +154,9 @@ std::vector<Candidate> candidates(const arch::Parameter& parameter, const arch::
                                   const arch::Layout& layout) {
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
   std::vector<Candidate> out = {{parameter.fqn, shape}};
-  add_fused(parameter, shape, spec.moe ? spec.moe->experts : 0, spec.nested_in == "qwen3_vl_moe", out);
+  add_fused(parameter, shape, spec, out);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, out);
-  if (spec.model_type == kMiniMax) out.push_back(minimax_in_transformers(parameter, shape, spec.moe->experts));
+  if (spec.model_type == kMiniMax) out.push_back(minimax_in_transformers(parameter, shape, spec));
   for (std::size_t i = 0, n = out.size(); i < n; ++i)  // Mixtral in transformers 5
     if (auto name = replaced(out[i].name, ".block_sparse_moe.", ".mlp."); !name.empty())
       out.push_back({std::move(name), out[i].shape, out[i].first, out[i].stride});
@@ -213,26 +240,6 @@ void report(Diagnostics& problems, const TensorFolder& folder, ProblemId id, std
 
 }  // namespace
 
-std::vector<std::string> nested_names(const std::string& name) {
-  constexpr std::array<Prefixes, 12> kPrefixes = {
-      {{"model.language_model.", "language_model.model."},
-       {"model.language_model.", "model."},
-       {"model.visual.", "visual."},
-       {"lm_head.", "language_model.lm_head."},
-       {"model.vision_tower.", "vision_tower."},
-       {"model.vision_tower.", "vision_tower.vision_model."},
-       {"model.multi_modal_projector.", "multi_modal_projector."},
-       {"model.multi_modal_projector.", "vit_large_projector."},
-       {"model.vision_model.", "vision_model."},
-       {"model.vision_tower.embeddings.proj.", "vision_tower.vision_model.embeddings.patch_embedding."},
-       {"model.vision_tower.layers.", "vision_tower.vision_model.encoder.layers."},
-       {"model.multi_modal_projector.merge_", "patch_merge_mlp."}}};
-  std::vector<std::string> out;
-  for (const auto& [own, other] : kPrefixes)
-    if (name.starts_with(own)) out.push_back(std::string(other) + name.substr(own.size()));
-  return out;
-}
-
 WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spec, const arch::Layout& layout,
                           Diagnostics& problems, WantedWeights wanted) {
   WeightPlaces places;
@@ -293,10 +300,10 @@ WeightPlaces find_weights(const TensorFolder& folder, const arch::ModelSpec& spe
 WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec) {
   const Shape shape(parameter.shape.begin(), parameter.shape.end());
   std::vector<Candidate> joined;
-  if (spec.nested_in == "qwen3_vl_moe") add_fused(parameter, shape, spec.moe->experts, false, joined);
+  if (spec.nested_in == kQwenVl || (spec.moe && spec.moe->joined)) add_fused(parameter, shape, spec, joined);
   if (spec.model_type == kStep) add_stacked(parameter, shape, spec.moe->experts, joined);
   if (spec.model_type == kMiniMax && spec.nested_in.empty())
-    joined.push_back(minimax_in_transformers(parameter, shape, spec.moe->experts));
+    joined.push_back(minimax_in_transformers(parameter, shape, spec));
   WrittenWeight out{parameter.fqn, shape, 0};
   if (!joined.empty()) out = {joined.front().name, joined.front().shape, joined.front().first};
   // Step 3.7's tower is taken apart by transformers under published names only.

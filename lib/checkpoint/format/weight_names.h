@@ -54,14 +54,12 @@ struct WrittenWeight {
   std::vector<std::int64_t> shape = {};
   std::int64_t first = 0;
 };
-/// Names in memory are those that transformers reads. It reads the experts of Qwen3-VL only joined, as it writes them:
-/// gate_up_proj [experts, 2 * width, hidden] and down_proj [experts, hidden, width]; Step 3.5's in three stacks; and
+/// Names in memory are those that transformers reads. It reads the experts of Qwen3-VL, Mistral 4, Gemma 4 and Granite
+/// only joined, as it writes them: gate_up_proj [experts, 2 * width, hidden] and down_proj [experts, hidden, width]
+/// (Granite's input_linear and output_linear); Step 3.5's in three stacks; and
 /// MiniMax-M3's language model by itself under names of its own. Models of Step 3.7 and MiniMax-M3 with pictures have
 /// the published names.
 WrittenWeight written_as(const arch::Parameter& parameter, const arch::ModelSpec& spec);
-
-/// Other names, as published and as transformers 5 writes them, that a model with a vision tower gives the tensor.
-std::vector<std::string> nested_names(const std::string& name);
 
 /// Whether a model with tied head and embedding has a separate head with different values in this folder; transformers
 /// 5 does not tie them in that case. Reads both tensors if both are present.

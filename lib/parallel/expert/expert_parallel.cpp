@@ -121,7 +121,10 @@ void ExpertParallel::sum_over_tokens(at::Tensor values) {
 model::Placement expert_placement(const arch::Parameter& parameter, int experts, const ExpertPlace& place) {
   const int each = experts / place.size;
   AUTOMODEL_CHECK(each * place.size == experts, "experts divide among expert-parallel ranks");
-  if (parameter.expert < 0) return {.slice = model::even_slice(0, experts, place.size, place.rank)};
+  if (parameter.expert < 0) {  // gpt-oss's, which have biases: a plan does not divide their width
+    AUTOMODEL_CHECK(place.tensor_size == 1, "experts in one tensor are not divided by width");
+    return {.slice = model::even_slice(0, experts, place.size, place.rank)};
+  }
   model::Placement out{.present = parameter.expert / each == place.rank};
   // The last linear layer of a feed-forward block consumes the outputs of the others: its weight is sharded along the
   // other dimension.

@@ -56,18 +56,16 @@ struct Storage {
   }
 };
 
-enum class Layout { kJoined, kApart, kFarApart, kStacked, kUpright };
-const std::vector<Layout> kLayouts = {Layout::kJoined, Layout::kApart, Layout::kFarApart, Layout::kStacked,
-                                      Layout::kUpright};
+enum class Layout { kJoined, kApart, kFarApart, kStacked };
+const std::vector<Layout> kLayouts = {Layout::kJoined, Layout::kApart, Layout::kFarApart, Layout::kStacked};
 
 /// Two matrices per group, adjacent or with a third between them, or one stacked matrix for all groups.
 Storage stored(Layout layout, std::int64_t groups) {
   Storage out;
   const std::int64_t each = kOut / 2 * kIn, gap = layout == Layout::kFarApart ? 40 : 0;
-  if (layout == Layout::kStacked || layout == Layout::kUpright) {
+  if (layout == Layout::kStacked) {
     out.make(groups * kIn * kOut + groups * kOut);
-    out.layer.upright = layout == Layout::kUpright;
-    out.layer.stacked = &out.add(out.layer.upright ? Counts{groups, kOut, kIn} : Counts{groups, kIn, kOut}, 0);
+    out.layer.stacked = &out.add({groups, kIn, kOut}, 0);
     out.layer.bias = &out.add({groups, kOut}, groups * kIn * kOut);
     return out;
   }
@@ -118,10 +116,7 @@ Results exact(const Storage& storage, const Counts& counts, const at::Tensor& x,
   std::vector<at::Tensor> y, dx, dw, db;
   std::int64_t first = 0;
   const auto weight = [&](std::int64_t g) {
-    if (layer.stacked != nullptr) {
-      const auto value = layer.stacked->value.select(0, g).to(at::kDouble);
-      return layer.upright ? value : value.t();
-    }
+    if (layer.stacked != nullptr) return layer.stacked->value.select(0, g).to(at::kDouble).t();
     const auto& parts = layer.each[static_cast<std::size_t>(g)].weights;
     return at::cat({parts[0]->value, parts[1]->value}, 0).to(at::kDouble);
   };
@@ -135,7 +130,7 @@ Results exact(const Storage& storage, const Counts& counts, const at::Tensor& x,
     y.push_back(result);
     dx.push_back(at::matmul(gradient, weight(g)));
     const auto both = at::matmul(gradient.t(), in + last);
-    dw.push_back(layer.stacked != nullptr && !layer.upright ? both.t().reshape({-1}) : both.reshape({-1}));
+    dw.push_back(layer.stacked != nullptr ? both.t().reshape({-1}) : both.reshape({-1}));
     db.push_back(gradient.sum(0) * 2);
   }
   if (layer.bias != nullptr) dw.insert(dw.end(), db.begin(), db.end());
@@ -237,7 +232,6 @@ TEST_CASE("layers that the grouped GEMM does not support need row counts on the 
   for (const auto& shape : std::vector<Counts>{{3, 16, 12}, {3, 12, 16}}) {  // rows are not a multiple of 16 bytes
     Parameter narrow{.name = "p", .shape = shape, .value = bfloat(shape)};
     CHECK(needs_counts({.stacked = &narrow}));
-    CHECK(needs_counts({.stacked = &narrow, .upright = true}));
   }
   CHECK(needs([](Storage&) { grouped_product_on_host_with(nullptr); }));  // a device without a grouped GEMM
   grouped_product_on_host_with(emulated_groups());
