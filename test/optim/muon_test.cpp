@@ -1,4 +1,4 @@
-// Muon against torch.optim.Muon of PyTorch 2.11, and updates of sharded matrices as a whole.
+// Muon against torch.optim.Muon of PyTorch 2.11, updates of sharded matrices as a whole, and factors of groups.
 #include <cmath>
 #include <vector>
 
@@ -198,6 +198,47 @@ TEST_CASE("Muon updates parameters other than layer matrices with AdamW at their
       for (int i = 0; i < 3; ++i) optimizer.step(0.1, 0.01, 1);
     CHECK(at::allclose(target.value.narrow(0, at, kVector), alone.value, 1e-6, 1e-7));
   }
+}
+
+TEST_CASE("factors of groups multiply the rate and the decay of the parameters that match, and of no others",
+          "[optim]") {
+  constexpr std::int64_t kEach = 6;
+  // Neighbours differ in one factor. Powers of two, so that results are those of a parameter alone to the last bit.
+  const std::vector<plan::RateGroup> groups = {{"slow", 0.5, 1}, {"decays", 0.5, 2}, {"fast", 2, 2}, {"still", 2, 0}};
+  const std::vector<std::string> names = {"plain", "slow", "decays", "fast", "still"};
+  const auto count = kEach * static_cast<std::int64_t>(names.size());
+  for (const auto& plan : {plan::plan_optimizer(config::AdamWConfig()), plan::plan_optimizer(config::SgdConfig()),
+                           plan::plan_optimizer(config::MuonConfig())})
+    for (const bool matrices : {false, true}) {
+      if (matrices && !plan.takes_matrices()) continue;
+      INFO(plan.name << ", matrices " << matrices);
+      const auto gradient = numbers(3, count);
+      const auto updated = [&](std::size_t first, std::size_t end, double lr, double decay, bool grouped) {
+        const auto begin = static_cast<std::int64_t>(first) * kEach;
+        const auto length = static_cast<std::int64_t>(end - first) * kEach;
+        Target target{.value = numbers(7, count).narrow(0, begin, length).clone(),
+                      .gradient = [=] { return gradient.narrow(0, begin, length); }};
+        for (auto i = first; i < end; ++i) {
+          const auto offset = static_cast<std::int64_t>(i - first) * kEach;
+          target.ranges.push_back({.name = names[i], .offset = offset, .length = kEach});
+          if (!matrices) continue;
+          target.ranges.back().matrix = static_cast<int>(i - first);
+          target.matrices.push_back({.name = names[i], .shape = {2, 3}, .offset = offset, .length = kEach});
+        }
+        auto chosen = plan;
+        if (grouped) chosen.groups = groups;
+        Optimizer optimizer(chosen, {target});
+        for (int step = 0; step < 2; ++step) optimizer.step(lr, decay, 1);
+        return target.value;
+      };
+      const auto together = updated(0, names.size(), 0.125, 0.25, true);
+      const auto factors = std::vector<plan::Factors>{{1, 1}, {0.5, 1}, {0.5, 2}, {2, 2}, {2, 0}};
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        INFO(names[i]);
+        const auto alone = updated(i, i + 1, 0.125 * factors[i].lr, 0.25 * factors[i].weight_decay, false);
+        CHECK(at::equal(together.narrow(0, static_cast<std::int64_t>(i) * kEach, kEach), alone));
+      }
+    }
 }
 
 TEST_CASE("Muon updates a sharded matrix as a whole", "[optim]") {
