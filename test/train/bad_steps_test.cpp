@@ -23,6 +23,7 @@ TEST_CASE("a loss spike is judged against the median of the last steps") {
   CHECK_FALSE(rule.judge(100, 1, true));  // nothing to compare with yet
   for (const double loss : {3.0, 4.0, 5.0}) CHECK_FALSE(rule.judge(loss, 1, true));
   // The median of 100, 3, 4, 5 is 4.5: an outlier at the beginning does not hide the next one.
+  CHECK(rule.judge(9.1, 1, true));
   CHECK_FALSE(rule.judge(9.0, 1, true));
   const auto bad = rule.judge(9.1, 1, true);  // the median of 3, 4, 5, 9 is 4.5 again
   REQUIRE(bad);
