@@ -88,6 +88,32 @@ TEST_CASE("the plan of a step does not depend on where the run started", "[train
   }
 }
 
+TEST_CASE("a run ends with its steps or its epochs, whichever end first, and so do its learning rates", "[train]") {
+  const auto of = [](const std::string& keys) {  // epochs of 4 steps
+    return *scheduler_of("{global_batch_size: 8, local_batch_size: 2, " + keys + "}", 2, 7).scheduler;
+  };
+  for (const auto& [keys, steps] :
+       {std::pair("num_epochs: 3, max_steps: 5", 5), {"num_epochs: 3, max_steps: 20", 12}}) {
+    CHECK(of(keys).end_step() == steps);
+    CHECK(of(keys).total_steps() == steps);
+  }
+  CHECK(of("num_epochs: 3, start_epoch: 1").end_step() == 8);
+}
+
+TEST_CASE("checkpoints are validated unless validate_on_checkpoint is false", "[train]") {
+  for (const bool validates : {true, false}) {
+    const auto s = *scheduler_of(
+                        "{global_batch_size: 4, local_batch_size: 4, ckpt_every_steps: 2, val_every_steps: 3, "
+                        "validate_on_checkpoint: " +
+                            std::string(validates ? "true}" : "false}"),
+                        1, 10)
+                        .scheduler;
+    CHECK(s.plan(1).checkpoint);
+    CHECK(s.plan(1).validate == validates);
+    CHECK(s.plan(2).validate);
+  }
+}
+
 TEST_CASE("a requested stop saves a checkpoint, skips validation and ends the run", "[train]") {
   const auto s =
       *scheduler_of("{global_batch_size: 4, local_batch_size: 4, val_every_steps: 1, num_epochs: 1}", 1, 10).scheduler;
