@@ -240,11 +240,26 @@ TEST_CASE("Every half-precision value survives a round trip through float, and t
   CHECK(to_f16(65520.0F) == 0x7C00);
   CHECK(to_f16(0x1p-25F) == 0);
   CHECK(to_f16(0x1.8p-25F) == 1);
+  CHECK(to_f16(0x1.002p0F) == 0x3C00);
+  CHECK(to_f16(0x1.006p0F) == 0x3C02);
   const std::vector<double> values = {1.0, -2.5, 1e-8};
   std::vector<float> out(3);
   convert_elements(ElementType::kF64, reinterpret_cast<const char*>(values.data()), ElementType::kF32,
                    reinterpret_cast<char*>(out.data()), 3);
   CHECK(out == std::vector<float>{1.0F, -2.5F, 1e-8F});
+}
+
+TEST_CASE("More elements than are converted at a time keep their places") {
+  std::vector<double> values(10000), back(values.size());
+  std::iota(values.begin(), values.end(), 0.0);  // all of them float32 values
+  std::vector<float> narrow(values.size());
+  const auto count = static_cast<std::int64_t>(values.size());
+  convert_elements(ElementType::kF64, reinterpret_cast<const char*>(values.data()), ElementType::kF32,
+                   reinterpret_cast<char*>(narrow.data()), count);
+  CHECK(std::equal(narrow.begin(), narrow.end(), values.begin()));
+  convert_elements(ElementType::kF32, reinterpret_cast<const char*>(narrow.data()), ElementType::kF64,
+                   reinterpret_cast<char*>(back.data()), count);
+  CHECK(back == values);
 }
 
 TEST_CASE("Numbers of experts up to 512 survive every type of weights") {
