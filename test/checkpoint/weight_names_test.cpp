@@ -275,12 +275,16 @@ TEST_CASE("A stored output head that differs from the embedding it is tied to is
     auto found = find(model, tensors);
     CHECK(found.ids().empty());
     CHECK_FALSE(head_differs(*found.folder, model.layout));
-    const auto head = found.folder->find("lm_head.weight");
-    std::fstream file(head.file->path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(head.file->header().data_begin + head.info->end - 1));
-    file.put('\x3f');
-    file.close();
+    const auto change_end = [&](const std::string& name) {
+      const auto tensor = found.folder->find(name);
+      std::fstream file(tensor.file->path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(tensor.file->header().data_begin + tensor.info->end - 1));
+      file.put('\x3f');
+    };
+    change_end("lm_head.weight");
     CHECK(head_differs(*found.folder, model.layout));
+    change_end(embedding);
+    CHECK_FALSE(head_differs(*found.folder, model.layout));
   };
   const auto llama = model_named("llama_tied"), gpt2 = model_named("gpt2");
   check(llama, llama.tensors, "model.embed_tokens.weight");
