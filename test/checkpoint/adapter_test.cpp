@@ -2,6 +2,9 @@
 #include "checkpoint/format/adapter.h"
 
 #include <cmath>
+#include <map>
+#include <span>
+#include <tuple>
 
 #include <catch2/catch.hpp>
 
@@ -114,6 +117,69 @@ TEST_CASE("An export to another dtype converts the weights and records the dtype
   REQUIRE(opened);
   CHECK(opened->find("m.weight").info->type == ElementType::kBF16);
   CHECK(folder.read("out/config.json").find("\"dtype\": \"bfloat16\"") != std::string::npos);
+}
+
+TEST_CASE("Merging a weight part by part gives what merging it at once gives") {
+  const TemporaryFolder folder;
+  folder.write(
+      "lora/adapter_config.json",
+      R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2.0, "use_dora": true, "base_model_name_or_path": "base"})");
+  folder.write("lora/adapter_model.safetensors",
+               file_of({{"base_model.model.m.lora_A.weight", {{1, 3}, {1, 10, 100}}},
+                        {"base_model.model.m.lora_B.weight", {{2, 1}, {1, 2}}},
+                        {"base_model.model.m.lora_magnitude_vector", {{2}, {3, 5}}}}));
+  Diagnostics problems;
+  auto adapters = Adapters::open(folder.path() / "lora", problems);
+  REQUIRE(adapters);
+  CHECK(adapters->place([](const std::string& weight) { return Adapters::Part{weight, {2, 3}}; }).empty());
+  const auto merged = [&](std::size_t each) {
+    const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+    std::vector<std::vector<float>> parts;
+    std::vector<double> squares;
+    const auto first = [&](std::size_t part) { return static_cast<std::int64_t>(part * each); };
+    for (auto at = weight.begin(); at != weight.end(); at += static_cast<std::ptrdiff_t>(each)) {
+      auto& part = parts.emplace_back(at, at + static_cast<std::ptrdiff_t>(each));
+      adapters->add_to("m.weight", first(parts.size() - 1), part);
+      adapters->add_squares("m.weight", first(parts.size() - 1), part, squares);
+    }
+    std::vector<float> out;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      adapters->scale_rows("m.weight", first(i), squares, parts[i]);
+      out.insert(out.end(), parts[i].begin(), parts[i].end());
+    }
+    return out;
+  };
+  CHECK(merged(2) == merged(6));
+  CHECK(merged(1) == merged(6));
+}
+
+TEST_CASE("Adapters are merged where a weight lies within a tensor of several") {
+  const TemporaryFolder folder;
+  folder.write("lora/adapter_config.json",
+               R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2.0, "base_model_name_or_path": "base"})");
+  folder.write("lora/adapter_model.safetensors", file_of({{"base_model.model.m.lora_A.weight", {{1, 3}, {1, 10, 100}}},
+                                                          {"base_model.model.m.lora_B.weight", {{2, 1}, {1, 2}}}}));
+  // 2 B A = [[2, 20, 200], [4, 40, 400]]
+  const std::vector<float> behind = {0, 0, 0, 2, 20, 200, 4, 40, 400, 0, 0, 0},
+                           turned = {0, 2, 4, 0, 0, 20, 40, 0, 0, 200, 400, 0};
+  for (const auto& [wanted, first, stride] : {std::tuple(behind, 3, 0), std::tuple(turned, 1, 4)})
+    for (const std::size_t each : {1, 4, 12}) {
+      CAPTURE(stride, each);
+      Diagnostics problems;
+      auto adapters = Adapters::open(folder.path() / "lora", problems);
+      REQUIRE(adapters);
+      const Adapters::Part part = {"all", {2, 3}, first, stride};
+      CHECK(adapters->place([&](const std::string&) { return part; }).empty());
+      CHECK(adapters->has("all"));
+      std::vector<float> out(wanted.size(), 0);
+      for (std::size_t at = 0; at < out.size(); at += each)
+        adapters->add_to("all", static_cast<std::int64_t>(at), std::span(out).subspan(at, each));
+      CHECK(out == wanted);
+    }
+  Diagnostics problems;
+  auto adapters = Adapters::open(folder.path() / "lora", problems);
+  CHECK_THROWS_AS(adapters->place([](const std::string& weight) { return Adapters::Part{weight, {3, 2}}; }), Error);
+  CHECK(adapters->place([](const std::string&) { return std::nullopt; }) == std::vector<std::string>{"m.weight"});
 }
 
 TEST_CASE("Malformed adapters and adapters of other kinds are refused with the reason") {
