@@ -339,6 +339,23 @@ void warn_of_idle_ranking(const config::Recipe& recipe, Located& report) {
                          : fmt::format("the validation sets are {}", join(sets)));
 }
 
+/// Dropout inside the model: transformers' classes apply it in training.
+void warn_of_model_dropout(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
+  if (!plan.model || !recipe.dataset()) return;
+  const auto& spec = plan.model->spec;
+  std::vector<std::string> rates;
+  const auto add = [&](const char* what, double rate) {
+    if (rate > 0) rates.push_back(fmt::format("{} {:g}", what, rate));
+  };
+  add("of attention", spec.attention_dropout);
+  add("of embeddings", spec.embedding_dropout);
+  add("in residuals", spec.residual_dropout);
+  if (rates.empty()) return;
+  report.warn("no-effect", "model")
+      .says("the model's configuration has dropout ({}), which is not applied", join({rates.begin(), rates.end()}))
+      .hint("set its rates to 0 in config.json, or model.config; peft.dropout applies to adapters");
+}
+
 /// Folders for outputs of a frozen tower, where none are kept or another section's folder is used. With pictures, that
 /// of conversations has no other use: tokens are then not kept.
 void warn_of_idle_feature_folders(const config::Recipe& recipe, const TrainingPlan& plan, Located& report) {
@@ -422,6 +439,7 @@ void check_idle_keys(const config::Recipe& recipe, const TrainingPlan& plan, Cos
         .says("virtual pipeline stages need pipeline parallelism")
         .hint("set distributed.pp_size to 2 or more, or remove the key");
   warn_of_idle_ranking(recipe, report);
+  warn_of_model_dropout(recipe, plan, report);
   warn_of_idle_feature_folders(recipe, plan, report);
   refuse_idle_patterns(recipe, plan, report);
 }
