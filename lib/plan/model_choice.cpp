@@ -75,6 +75,34 @@ std::string with_overrides(const std::string& text, const config::Value& overrid
   return config::to_json(value, 2);
 }
 
+/// Refuses keys for RoPE that would change nothing, or more than they say: `file` is where they are applied.
+void check_rope(const config::Value& file, const config::Value& overrides, const std::string& section,
+                Located& report) {
+  constexpr std::array<std::string_view, 2> kMaps = {"rope_scaling", "rope_parameters"};
+  const auto rope = std::ranges::find_if(kMaps, [&](auto key) {
+    const auto* found = file.find(key);
+    return found != nullptr && found->map() != nullptr;
+  });
+  if (overrides.map() == nullptr || rope == kMaps.end()) return;
+  const auto& stored = *file.find(*rope);
+  for (const auto key : kMaps) {
+    const auto* given = overrides.find(key);
+    if (given == nullptr) continue;
+    const bool beside = overrides.find("rope_theta") != nullptr || file.find("rope_theta") != nullptr;
+    const bool typed = given->map() == nullptr || given->find("rope_type") != nullptr || given->find("type") != nullptr;
+    for (const auto& [lost, kept] : {std::pair("rope_theta", beside), std::pair("rope_type", typed)})
+      if (stored.find(lost) != nullptr && !kept && given->find(lost) == nullptr)
+        report.refuse("missing-key", section + "." + std::string(key))
+            .says("{} replaces the model's {}, and its {} with it", key, *rope, lost)
+            .hint("write '{}: {}' in {}, too", lost, config::to_json(*stored.find(lost)), key);
+    return;
+  }
+  if (overrides.find("rope_theta") != nullptr && stored.find("rope_theta") != nullptr)
+    report.refuse("unknown-key", section + ".rope_theta")
+        .says("the model's rope_theta is in its {}", *rope)
+        .hint("write {}.{} with all of its keys: {}", section, *rope, config::to_json(stored));
+}
+
 /// Refuses keys that the configuration `text` of the model has elsewhere: those of a decoder outside of text_config, or
 /// a text_config where there is none.
 void check_places(const std::string& text, const config::Value& overrides, const std::string& section,
@@ -88,6 +116,9 @@ void check_places(const std::string& text, const config::Value& overrides, const
   const bool flat = !nested && file.find("vision_config") == nullptr;
   const auto* decoder = file.find("text_config");
   const auto keys = config::hf_config_keys();
+  check_rope(file, overrides, section, report);
+  if (decoder != nullptr && overrides.find("text_config") != nullptr)
+    check_rope(*decoder, *overrides.find("text_config"), section + ".text_config", report);
   for (const auto& [key, item] : *overrides.map()) {
     const auto path = section + "." + key;
     if (key == "text_config" && flat && item.map() != nullptr)

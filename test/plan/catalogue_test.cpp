@@ -335,6 +335,24 @@ TEST_CASE("text_config replaces keys of the decoder where they are", "[plan]") {
   CHECK(one(model("nested", "num_hidden_layers: 2")) ==
         "model.num_hidden_layers: write model.text_config.num_hidden_layers");
   CHECK(model("flat", "num_hidden_layers: 2").plan->model->spec.layers == 2);
+  // RoPE: what would change nothing, or take away more than it says.
+  const std::string rope = R"({"rope_type": "llama3", "rope_theta": 500000, "factor": 8})";
+  folder.write("rope/config.json", R"({"model_type": "llama", )" + sizes + R"(, "rope_parameters": )" + rope + "}");
+  folder.write("old/config.json", R"({"model_type": "llama", "rope_theta": 500000, )" + sizes + "}");
+  const auto refused = [&](const std::string& name, const std::string& keys) {
+    std::string out;
+    for (const auto& problem : model(name, keys).problems) out += problem.key + ": " + problem.help + "\n";
+    return out;
+  };
+  CHECK(refused("rope", "rope_theta: 100").starts_with("model.rope_theta: write model.rope_parameters with all"));
+  CHECK(refused("rope", "rope_scaling: {rope_type: linear, factor: 4}") ==
+        "model.rope_scaling: write 'rope_theta: 500000' in rope_scaling, too\n");
+  CHECK(refused("rope", "rope_parameters: {rope_theta: 100}") ==
+        "model.rope_parameters: write 'rope_type: \"llama3\"' in rope_parameters, too\n");
+  CHECK(refused("rope", "rope_parameters: {rope_type: default, rope_theta: 100}").empty());
+  CHECK(refused("rope", "rope_theta: 100, rope_scaling: {type: linear, factor: 4}").empty());
+  CHECK(model("old", "rope_theta: 100").plan->model->spec.rope.theta == 100);
+  CHECK(refused("old", "rope_scaling: {rope_type: linear, factor: 4}").empty());
   // A model's own configuration class may set what is not its decoder's.
   const auto specific = [&](const std::string& keys) {
     return planned(
