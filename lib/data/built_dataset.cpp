@@ -154,7 +154,7 @@ class BuiltOpening {
   /// Cache name: a hash of everything that the tokens depend on.
   std::string name(const BuilderParts& parts) const {
     ContentHash hash;
-    hash.add("rows 1");
+    hash.add("rows 2");
     hash.add(settings_.kind);
     hash.add(config::to_json(settings_.section));
     hash.add(parts.tokenizer->fingerprint());

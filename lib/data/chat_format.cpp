@@ -9,6 +9,7 @@
 
 #include "base/file_text.h"
 #include "base/find_file.h"
+#include "data/messages.h"
 #include "rows/load.h"
 #include "tokenizer/named_templates.h"
 
@@ -126,6 +127,7 @@ class ChatFormat::Conversation {
 
   BuiltRow build() {
     const std::string text = render(messages_, &marked_);
+    check_calls(messages_, text, [&](const ordered_json& others) { return render(others); });
     encoded_ = tokenizer_.encode(
         text,
         {.special = false, .limit = options_.lengths.limit, .full = options_.lengths.full, .spans = owner_.marks_});

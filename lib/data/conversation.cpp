@@ -8,6 +8,7 @@
 
 #include "data/chat_format.h"
 #include "data/json_line.h"
+#include "data/messages.h"
 
 namespace automodel::data {
 namespace {
@@ -34,22 +35,30 @@ std::optional<RowProblem> check_messages(const ordered_json& messages, const std
 /// The messages of a row, and renderings of their prefixes.
 class ConversationEncoder::Row {
  public:
-  Row(const ConversationEncoder& owner, ordered_json messages) : owner_(owner), messages_(std::move(messages)) {}
+  /// Throws RowRefused.
+  Row(const ConversationEncoder& owner, ordered_json messages, ordered_json tools)
+      : owner_(owner), messages_(std::move(messages)), tools_(std::move(tools)) {
+    for (std::size_t i = 0; i < size(); ++i) check_weight(messages_[i], i);
+    check_calls(messages_, text(messages_, false), [&](const ordered_json& others) { return text(others, false); });
+  }
 
   std::size_t size() const { return messages_.size(); }
   bool assistant(std::size_t i) const { return messages_[i]["role"] == "assistant"; }
   /// The ids of the first `count` messages.
   std::vector<std::int32_t> ids(std::size_t count, bool prompt) {
-    rendered_.add(count);
     ordered_json first = ordered_json::array();
     for (std::size_t i = 0; i < count; ++i) first.push_back(messages_[i]);
-    const std::string text = owner_.chat_->render(first, prompt, owner_.tokenizer_.folder()->roles());
-    return owner_.encode_text(text);
+    return owner_.encode_text(text(first, prompt));
   }
 
  private:
+  std::string text(const ordered_json& messages, bool prompt) {
+    rendered_.add(messages.size());
+    return owner_.chat_->render(messages, tools_, prompt, owner_.tokenizer_.folder()->roles(), nullptr);
+  }
+
   const ConversationEncoder& owner_;
-  ordered_json messages_;
+  ordered_json messages_, tools_;
   RenderedMessages rendered_;
 };
 
@@ -91,7 +100,7 @@ std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sam
     encode_plain(row[options_.prompt_key].get<std::string>(), row[options_.response_key].get<std::string>());
   } else {
     try {
-      Row turns(*this, std::move(messages));
+      Row turns(*this, std::move(messages), tools_of(row));
       ids_ = turns.ids(turns.size(), false);
       counts_.assign(ids_.size(), false);
       for (std::size_t i = 0; i < turns.size(); ++i) {

@@ -167,7 +167,7 @@ class Opening {
   /// Cache name: a hash of everything that the tokens depend on.
   std::string name() const {
     ContentHash hash;
-    hash.add("jsonl 1");
+    hash.add("jsonl 2");
     hash.add(tokenizer_->folder() != nullptr ? std::to_string(tokenizer_->folder()->fingerprint()) : "bytes");
     hash.add(template_.value_or(""));
     hash.add(template_ ? "template" : "plain");

@@ -117,6 +117,7 @@ ordered_json completed(const ordered_json& message, std::size_t i, bool parts) {
   if (!role.is_string() || std::find(kRoles.begin(), kRoles.end(), role.get_ref<const std::string&>()) == kRoles.end())
     throw RowRefused(
         fmt::format("messages[{}] has the role {}; it must be system, user, assistant or tool", i, role.dump()));
+  check_weight(message, i);
   const auto content = out.value("content", ordered_json());
   out["content"] = parts ? parts_of(content) : ordered_json(text_of(content));
   if (role == "assistant") {
@@ -148,11 +149,14 @@ ordered_json messages_of(const ordered_json& row, bool parts) {
   if (messages.is_null() && parts) messages = row.value("conversation", ordered_json());
   const auto turns = row.value("conversations", ordered_json());
   if (messages.is_null() && !turns.is_null()) messages = from_share_gpt(turns);
-  if (!messages.is_array() || messages.empty())
+  if (messages.is_null())
     throw RowRefused(
         fmt::format("the row has neither 'messages' nor 'conversations' but {}, which _target_: "
                     "column_mapped reads with a column_mapping",
                     column_names(row)));
+  if (!messages.is_array() || messages.empty())
+    throw RowRefused(fmt::format("column '{}' is {}", messages_column(row),
+                                 messages.is_array() ? "an empty list" : "not a list of messages"));
   ordered_json out = ordered_json::array();
   for (std::size_t i = 0; i < messages.size(); ++i) out.push_back(completed(messages[i], i, parts));
   return out;
@@ -166,6 +170,32 @@ ordered_json openai_messages(const ordered_json& row) {
 
 ordered_json picture_messages(const ordered_json& row) {
   return messages_of(row, true);
+}
+
+void check_weight(const ordered_json& message, std::size_t index) {
+  const auto weight = message.value("weight", ordered_json());
+  if (!weight.is_null() && weight != 1)
+    throw RowRefused(
+        fmt::format("messages[{}] has the weight {}, but all answers are learned alike", index, weight.dump()));
+}
+
+void check_calls(const ordered_json& messages, const std::string& text,
+                 const std::function<std::string(const ordered_json&)>& render) {
+  ordered_json others = messages;
+  bool any = false;
+  for (auto& message : others) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    any = any || !calls->empty();
+    message.erase(calls);
+  }
+  if (!any) return;
+  try {
+    if (render(others) != text) return;
+  } catch (const std::runtime_error&) {
+    return;  // the template wants them
+  }
+  throw RowRefused("the chat template leaves the tool calls out, and an answer without them would be learned");
 }
 
 std::string messages_column(const ordered_json& row) {

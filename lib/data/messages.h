@@ -1,6 +1,8 @@
 // Conversations in the form that templates take: OpenAI messages, validated and completed.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +17,12 @@ nlohmann::ordered_json openai_messages(const nlohmann::ordered_json& row);
 /// "text", "text": ...} and {"type": "image", "image": a file or a cell with bytes}, because some templates know no
 /// others.
 nlohmann::ordered_json picture_messages(const nlohmann::ordered_json& row);
+/// Refuses messages with a weight other than 1, since all answers are learned alike. Throws RowRefused.
+void check_weight(const nlohmann::ordered_json& message, std::size_t index);
+/// Refuses a conversation whose rendering `text` would be the same without its tool calls: an answer without them would
+/// be learned. `render` gives the text of other messages. Throws RowRefused.
+void check_calls(const nlohmann::ordered_json& messages, const std::string& text,
+                 const std::function<std::string(const nlohmann::ordered_json&)>& render);
 /// The column that they are in.
 std::string messages_column(const nlohmann::ordered_json& row);
 

@@ -116,6 +116,8 @@ void compare(const json& each) {
       CHECK(reason != opened.refused.end());
       continue;
     }
+    if (reason != opened.refused.end() && reason->second.starts_with("the chat template leaves the tool calls out"))
+      continue;  // docs/data.md gives the reason
     if (reason != opened.refused.end()) INFO(reason->second);
     REQUIRE(reason == opened.refused.end());
     opened.dataset->read(opened.sample_of(index), sample);
@@ -214,6 +216,36 @@ TEST_CASE("tools that are no list of objects are refused by row", "[data]") {
                                                               {2, "column 'tools' has an item that is not an object"},
                                                               {3, "column 'tools' is not a JSON list"},
                                                               {5, "column 'tools' is not a JSON list"}});
+}
+
+TEST_CASE("conversations that the template or the loss would change silently are refused by row", "[data]") {
+  const test::TemporaryFolder folder;
+  const json user = {{"role", "user"}, {"content", "q"}}, answer = {{"role", "assistant"}, {"content", "a"}};
+  const auto with = [](json message, const char* key, const json& value) {
+    message[key] = value;
+    return message;
+  };
+  const auto row = [](const json& messages) { return json{{"messages", messages}}.dump() + "\n"; };
+  const json calls = json::parse(R"([{"function": {"name": "f", "arguments": {}}}])");
+  const auto path = folder.write(
+      "rows.jsonl", row({user, with(answer, "weight", 1)}) + row({user, with(answer, "weight", 0)}) +
+                        row({user, with(answer, "tool_calls", calls)}) +
+                        row({user, with(answer, "tool_calls", json::array())}) + row(json::array()) + row("text"));
+  auto each = recorded("cases/chat.jsonl").front();
+  each["dataset"]["path_or_dataset_id"] = path.native();
+  each["dataset"]["chat_template"] = "chatml";
+  const auto refused = [&] { return open(section_of(each)).refused; };
+  const std::string calls_lost =
+      "the chat template leaves the tool calls out, and an answer without them would be learned";
+  CHECK(refused() ==
+        std::map<std::int64_t, std::string>{{1, "messages[1] has the weight 0, but all answers are learned alike"},
+                                            {2, calls_lost},
+                                            {4, "column 'messages' is an empty list"},
+                                            {5, "column 'messages' is not a list of messages"}});
+  each["dataset"]["chat_template"] =
+      "{% for m in messages %}{{ m['role'] + m['content'] }}{% if m['tool_calls'] %}{{ m['tool_calls'][0]['id'] }}"
+      "{% endif %}{% endfor %}";
+  CHECK_FALSE(refused().contains(2));
 }
 
 TEST_CASE("endings that a label cannot choose from are refused by row", "[data]") {

@@ -277,6 +277,24 @@ TEST_CASE("conversations in which nothing ends a turn are warned about, once", "
   CHECK(warnings((cache.path() / "open.jinja").native(), true).empty());
 }
 
+TEST_CASE("tools of a conversation are rendered, and calls that the template leaves out are refused", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto opened_with = [&](const std::string& more, const std::string& chat) {
+    folder.write("a.jsonl", R"({"tools": [{"name": "f"}], "messages": [{"role": "user", "content": "q"}, )"
+                            R"({"role": "assistant", "content": "a")" +
+                                more + "}]}\n");
+    auto config = config_of((folder.path() / "a.jsonl").native(), kGolden + "/tokenizer/qwen2", folder);
+    config.chat_template = chat == "chatml" ? chat : folder.write("chat.jinja", chat).native();
+    return open(config);
+  };
+  const std::string calls = R"(, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}])";
+  const std::string begin = "{% if tools %}{{ tools[0]['name'] }}{% endif %}{% for m in messages %}{{ m['content'] }}";
+  CHECK(opened_with("", begin + "{% endfor %}").dataset->length(0) == 3);
+  CHECK(opened_with(calls, begin + "{% if m['tool_calls'] %}#{% endif %}{% endfor %}").dataset->length(0) == 4);
+  for (const auto& more : {calls, std::string(R"(, "weight": 0)")})
+    CHECK(opened_with(more, "chatml").problems.size() == 1);
+}
+
 TEST_CASE("a conversation of more turns than anyone has is refused before they are rendered again for each", "[data]") {
   const test::TemporaryFolder folder;
   const auto opened_with = [&](int messages) {
