@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
+
 namespace automodel::rows {
 namespace {
 
@@ -44,6 +46,15 @@ std::optional<std::vector<Cell>> read_record(std::string_view text, std::size_t&
   return out;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const auto length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 class CsvRows final : public Rows {
  public:
   struct Place {
@@ -74,6 +85,8 @@ class CsvRows final : public Rows {
     row.reserve(columns_.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Cell& cell = (*cells)[i];
+      if (!is_utf8(cell.text))
+        throw RowError(fmt::format("column '{}' is not UTF-8 text: save the file as UTF-8", columns_[i]), where(index));
       if (cell.text.empty() && !cell.quoted)
         row.emplace_back(columns_[i], nullptr);
       else

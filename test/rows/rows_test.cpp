@@ -456,6 +456,8 @@ TEST_CASE("broken JSON and CSV files are reported with their line", "[rows]") {
   CHECK(problems[2].where.line == 2);
   ordered_json row;
   CHECK_THROWS_AS(rows_of("e.jsonl", "{\"a\": \n", problems)->read(0, row), RowError);
+  CHECK_THROWS_WITH(rows_of("g.csv", "a,b\n1,caf\xE9\n", problems)->read(0, row),
+                    "column 'b' is not UTF-8 text: save the file as UTF-8");
   const auto table = rows_of("f.csv", "a,b\n1,2\n3\n4,5,6\n", problems);
   table->read(0, row);
   CHECK_THROWS_WITH(table->read(1, row), "the row has 1 fields, the first line 2");
