@@ -35,10 +35,13 @@ struct LentKeys {
   at::Tensor k, v;
 };
 
+/// The label of positions that do not count: batches have no other, whatever loss_fn.ignore_index is.
+inline constexpr std::int64_t kNoLabel = -100;
+
 /// One microbatch as a stage sees it: int64 tensors [batch, tokens], this rank's part of the sequence.
 struct Microbatch {
   at::Tensor ids = {};
-  at::Tensor labels = {};  ///< labels[t] is the token that position t predicts; -100: not counted
+  at::Tensor labels = {};  ///< labels[t] is the token that position t predicts; kNoLabel: not counted
   at::Tensor positions = {};
   at::Tensor segments = {};  ///< [batch, length]: number of each token's packed document; or undefined
   /// The segments as ranges known to the host; null without segments, or if a document is not contiguous.

@@ -550,7 +550,7 @@ at::Tensor StageModel::head_loss(const Stream& stream, const Microbatch& microba
       const ops::NoGraph guard;
       microbatch.parts->hits = logits.detach().argmax(-1).eq(microbatch.labels).sum(at::kDouble);
     }
-    return seam.loss(logits, microbatch.labels, options.loss_scale, loss.ignore_label);
+    return seam.loss(logits, microbatch.labels, options.loss_scale, kNoLabel);
   }
   const auto& head = drawn(head_product_, microbatch);
   if (observer_ != nullptr && c10::GradMode::is_enabled())
@@ -558,7 +558,7 @@ at::Tensor StageModel::head_loss(const Stream& stream, const Microbatch& microba
       if (unit >= 0) observer_->before_gradients(unit);
   ops::HeadLoss asked{.scale = options.loss_scale,
                       .seed = options.seed,
-                      .ignore = loss.ignore_label,
+                      .ignore = kNoLabel,
                       .rows = loss.rows(microbatch.labels.numel(), spec_.hidden, head_->shape[0]),
                       .logit_scale = spec_.logit_scale,
                       .caps = soft_caps(),

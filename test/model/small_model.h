@@ -47,8 +47,10 @@ struct SmallModel {
   }
 
   /// A stage whose values depend on names only, and whose gradients are zero.
-  std::unique_ptr<model::StageModel> stage(const model::StageModules& modules) const {
-    auto out = std::make_unique<model::StageModel>(spec, layout, modules, model::StageOptions{.type = at::kDouble});
+  std::unique_ptr<model::StageModel> stage(const model::StageModules& modules,
+                                           const plan::Execution& execution = {}) const {
+    auto out = std::make_unique<model::StageModel>(spec, layout, modules,
+                                                   model::StageOptions{.type = at::kDouble, .execution = execution});
     for (const auto& weight : out->weights().all()) fill(weight->parameter);
     return out;
   }

@@ -138,6 +138,18 @@ TEST_CASE("the loss is the scaled sum over labels that are counted") {
   CHECK(parts == Approx(all).epsilon(1e-12));
 }
 
+TEST_CASE("labels that a batch leaves out do not count, whatever other label the recipe leaves out") {
+  const SmallModel model;
+  auto data = test::sequence(3);
+  data.labels.select(1, 2).fill_(-100);
+  const auto loss = [&](const plan::LossPlan& plan) {
+    const ops::NoGraph guard;
+    return model.stage(model.all(), {.loss = plan})->forward(data, {}, {}).item<double>();
+  };
+  for (const std::optional<std::int64_t> chunk : {std::optional<std::int64_t>(), std::optional<std::int64_t>(4)})
+    CHECK(loss({.ignore_label = 1, .loss_chunk = chunk}) == Approx(loss({})).epsilon(1e-12));
+}
+
 TEST_CASE("a token's logits do not depend on later tokens, and are those of a cache of earlier ones") {
   const SmallModel model;
   const auto stage = model.stage(model.all());
