@@ -25,7 +25,7 @@ std::string near_name(const fs::path& path) {
   std::vector<std::string> names;
   for (fs::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error), end; !error && it != end;
        it.increment(error))
-    names.push_back(it->path().filename().native());
+    if (it->path().filename() != path.filename()) names.push_back(it->path().filename().native());
   std::ranges::sort(names);
   const auto near = nearest(path.filename().native(), {names.begin(), names.end()});
   return near.empty() ? "" : fmt::format("; did you mean '{}'?", near);

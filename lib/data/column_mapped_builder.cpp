@@ -74,8 +74,9 @@ class ColumnMappedBuilder final : public RowBuilder {
     const Cell answer_cell = cell(row, "answer"), context_cell = cell(row, "context"),
                question_cell = cell(row, "question");
     if (!answer_cell.known || (!context_cell.known && !question_cell.known))
-      throw RowRefused(fmt::format("no row has the column{} of column_mapping",
-                                   answer_cell.known ? "s for context and question" : " for the answer"));
+      throw RowRefused(fmt::format("no row has the column{} of column_mapping; the columns are {}",
+                                   answer_cell.known ? "s for context and question" : " for the answer",
+                                   join({columns_.begin(), columns_.end()})));
     const auto answer = text_of(answer_cell, "the answer");
     if (!answer) throw RowRefused("the column for the answer is null");
     const auto context = text_of(context_cell, "the context"), question = text_of(question_cell, "the question");

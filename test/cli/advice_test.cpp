@@ -165,6 +165,11 @@ TEST_CASE("a name that is nearly right is found, and what a folder or a name nee
   CHECK(holds(said("train" + model + "acme/unknown}'"), "nothing is downloaded: 'hf download acme/unknown' does that"));
   CHECK(holds(said("train" + model + "./unknown}'"), "nothing is downloaded\n"));
   CHECK(holds(said("plan q.yaml"), "give the path of a YAML file; did you mean 'r.yaml'?\n"));
+  CHECK(holds(said("plan adapters"), "give the path of a YAML file\n"));
+  folder.write("a.csv", "q;a\nHi;Yo\n");
+  CHECK(holds(said("data r.yaml --dataset '{_target_: column_mapped, path_or_dataset_id: a.csv, tokenizer: " + kGolden +
+                   "/tokenizer/qwen2, column_mapping: {question: q, answer: a}}'"),
+              "no row has the column for the answer of column_mapping; the columns are q;a\n"));
   const std::string chat =
       "data r.yaml --dataset '{_target_: chat, tokenizer: " + kGolden + "/tokenizer/qwen2, path_or_dataset_id: ";
   CHECK(holds(said(chat + "chats.jsonl}'"), "there is no file 'chats.jsonl'"));
