@@ -218,6 +218,13 @@ class Paging {
   std::size_t left_ = report::kMostPictureBytes;
 };
 
+/// A row's tokens without padding.
+std::int64_t length_of(const data::Dataset& dataset, std::int64_t row) {
+  Ids attention;
+  dataset.attention_mask(row, attention);
+  return std::count(attention.begin(), attention.end(), 1);
+}
+
 /// Reports how many rows have the maximum length that truncation allows; "" if rows are not truncated.
 std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& dataset) {
   std::string out;
@@ -228,7 +235,7 @@ std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& d
     const std::int64_t limit = limits[part];
     if (limit == 0) continue;
     std::int64_t count = 0;
-    for (std::int64_t row = 0; row < rows.size(); ++row) count += rows.length(row) + 1 >= limit ? 1 : 0;
+    for (std::int64_t row = 0; row < rows.size(); ++row) count += length_of(rows, row) + 1 >= limit ? 1 : 0;
     out += fmt::format("  {} of {} rows{} fill seq_length {} or were cut to it\n", count, rows.size(),
                        parts.size() > 1 ? fmt::format(" of part {}", part) : "", limit);
   }
@@ -240,11 +247,9 @@ std::string cut_rows(const config::DatasetConfig& config, const data::Dataset& d
 std::string lengths_of(const data::Dataset& dataset) {
   if (dataset.padding().shortest > 0 || dataset.size() == 0) return "";
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(dataset.size()));
-  Ids attention;
   double sum = 0;
   for (std::size_t row = 0; row < lengths.size(); ++row) {
-    dataset.attention_mask(static_cast<std::int64_t>(row), attention);  // without padding
-    lengths[row] = std::count(attention.begin(), attention.end(), 1);
+    lengths[row] = length_of(dataset, static_cast<std::int64_t>(row));
     sum += static_cast<double>(lengths[row]);
   }
   std::ranges::sort(lengths);

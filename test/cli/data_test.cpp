@@ -217,6 +217,22 @@ TEST_CASE("data prints how long rows are, and which ones usual limits would cut"
   // A row is its bytes, BOS before them and EOS after; the last token is only a label.
   CHECK(run.out.find("lengths: mean 705.3, 95% up to 1502, longest 1502 tokens") != std::string::npos);
   CHECK(run.out.find("cut: 2 to 512 (66.7 %), 1 to 1024 (33.3 %), 0 to 2048 (0.0 %)") != std::string::npos);
+  // A short row does not fill seq_length by being padded to it.
+  const auto padded = show(folder,
+                           {{"model", kModel},
+                            {"dataset",
+                             {{"_target_", "column_mapped"},
+                              {"path_or_dataset_id", "rows.jsonl"},
+                              {"column_mapping", {{"question", "prompt"}, {"answer", "response"}}},
+                              {"answer_only_loss_mask", false},
+                              {"tokenizer", kGolden + "/tokenizers/qwen2_base"},
+                              {"seq_length", 30},
+                              {"truncation", true},
+                              {"padding", "max_length"},
+                              {"cache", false}}}},
+                           "--rows 1");
+  INFO(padded.out << padded.err);
+  CHECK(padded.out.find("2 of 3 rows fill seq_length 30 or were cut to it") != std::string::npos);
 }
 
 TEST_CASE("a plan takes the length of rows that it can read, and says so where it cannot", "[cli]") {
