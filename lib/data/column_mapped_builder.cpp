@@ -49,17 +49,23 @@ class ColumnMappedBuilder final : public RowBuilder {
     if (column == mapping_.end()) return {};
     const auto found = row.find(column->second);
     if (found != row.end()) return {true, found->is_null() ? nullptr : &*found};
-    if (columns_.empty()) read_columns();
-    return {columns_.contains(column->second), nullptr};
+    if (!columns_) columns_ = read_columns();
+    return {columns_->contains(column->second), nullptr};
   }
 
-  /// Called only if a row lacks a column, to see whether other rows have it.
-  void read_columns() {
+  /// The columns of all rows. Called only if a row lacks one, to see whether other rows have it.
+  std::set<std::string> read_columns() const {
+    std::set<std::string> out;
     ordered_json row;
     for (std::int64_t i = 0; i < table().size(); ++i) {
-      table().read(i, row);
-      for (const auto& [name, value] : row.items()) columns_.insert(name);
+      try {
+        table().read(i, row);
+      } catch (const rows::RowError&) {
+        continue;  // a fault of that row, not of this one
+      }
+      for (const auto& [name, value] : row.items()) out.insert(name);
     }
+    return out;
   }
 
   static std::optional<std::string> text_of(const Cell& cell, const char* part) {
@@ -73,10 +79,12 @@ class ColumnMappedBuilder final : public RowBuilder {
     const auto row = read(index);
     const Cell answer_cell = cell(row, "answer"), context_cell = cell(row, "context"),
                question_cell = cell(row, "question");
-    if (!answer_cell.known || (!context_cell.known && !question_cell.known))
+    if (!answer_cell.known || (!context_cell.known && !question_cell.known)) {
+      const auto there = columns_.value_or(std::set<std::string>());
       throw RowRefused(fmt::format("no row has the column{} of column_mapping; the columns are {}",
                                    answer_cell.known ? "s for context and question" : " for the answer",
-                                   join({columns_.begin(), columns_.end()})));
+                                   join({there.begin(), there.end()})));
+    }
     const auto answer = text_of(answer_cell, "the answer");
     if (!answer) throw RowRefused("the column for the answer is null");
     const auto context = text_of(context_cell, "the context"), question = text_of(question_cell, "the question");
@@ -97,7 +105,7 @@ class ColumnMappedBuilder final : public RowBuilder {
   RowLengths lengths_;
   std::unique_ptr<const ChatFormat> chat_;
   bool streamed_;
-  std::set<std::string> columns_;
+  std::optional<std::set<std::string>> columns_;
 };
 
 void check_mapping(const std::map<std::string, std::string>& mapping, const std::string& key, Diagnostics& problems) {

@@ -172,6 +172,22 @@ TEST_CASE("rows without labels are replaced by the next one, but left out of a s
   CHECK(streamed == std::vector<Ids>{replaced[1], replaced[2]});
 }
 
+TEST_CASE("a line that cannot be read does not speak for rows that lack a column", "[data]") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.write("rows.jsonl",
+                                 "{\"q\"\n{\"q\": \"a\", \"a\": \"words to learn\"}\n"
+                                 "{\"q\": \"a\", \"a\": \"words to learn\", \"c\": \"d\"}\n");
+  const auto opened = open(json{{"_target_", "column_mapped"},
+                                {"path_or_dataset_id", path.native()},
+                                {"column_mapping", {{"context", "c"}, {"question", "q"}, {"answer", "a"}}},
+                                {"cache", false},
+                                {"tokenizer", kGolden + "/tokenizers/gpt2"}});
+  INFO(to_text(opened.problems));
+  CHECK(opened.refused == std::map<std::int64_t, std::string>{{0, "the line is not JSON"}});
+  REQUIRE(opened.dataset);
+  CHECK(opened.dataset->size() == 2);
+}
+
 TEST_CASE("random mock sentences match the recorded ones", "[data]") {
   int compared = 0;
   for (const auto& each : recorded("cases/other.jsonl"))
