@@ -249,6 +249,8 @@ struct EncodedFields {
   Field<SampleTruncation> truncation{"truncation|truncate", SampleTruncation::kNone,
                                      "Truncate rows to seq_length; without it, those that are packed to "
                                      "packed_sequence.max_length."};
+  /// Whether rows are truncated or padded to seq_length.
+  bool uses_length() const { return truncation() == SampleTruncation::kCut || padding() == SamplePadding::kMaxLength; }
   Field<std::optional<std::string>> chat_template{
       "chat_template", std::nullopt,
       "A Jinja file, a JSON file with a template, chatml, llama3, or the template itself; null: the tokenizer's."};
@@ -467,6 +469,7 @@ struct AgentChatDatasetConfig : RowDatasetFields {
                                              "Drop the reasoning of all turns but the last."};
   Field<bool> truncate_history{"truncate_history", false,
                                "Drop the oldest exchanges until the row fits in seq_length."};
+  bool uses_length() const { return truncate_history() || RowDatasetFields::uses_length(); }
 };
 
 struct XlamDatasetConfig : RowDatasetFields {

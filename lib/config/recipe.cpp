@@ -145,7 +145,18 @@ class Resolution {
       };
       begin(function.answer_prefix, name);
       if (packed) begin(packs.post_tokenize_hook_fn().answer_prefix, "packed_sequence.post_tokenize_hook_fn");
-      if constexpr (std::is_base_of_v<EncodedFields, Section>) cut(section, here, packed);
+      if constexpr (std::is_base_of_v<EncodedFields, Section>) {
+        cut(section, here, packed);
+        if (section.seq_length() && !section.uses_length())
+          problems_.warn("no-effect", here + ".seq_length")
+              .says("seq_length has no effect: rows are neither truncated nor padded to it")
+              .hint("set {0}.truncation: true, or {0}.padding: max_length", here);
+      }
+      if constexpr (requires { section.truncate_history; })
+        if (section.truncate_history() && !section.seq_length())
+          problems_.warn("no-effect", here + ".truncate_history")
+              .says("truncate_history has no effect without seq_length")
+              .hint("set {}.seq_length", here);
     });
   }
   /// Rows that are cut without a length of their own have that of the packs; rows with random pictures also that of

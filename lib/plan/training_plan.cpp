@@ -155,7 +155,9 @@ std::int64_t length_of(const config::DatasetConfig& dataset) {
   bool known = true;  // of every part of a mixture
   config::each_part(dataset, [&](const auto& data) {
     std::int64_t own = 0;
-    if constexpr (requires { data.seq_length().has_value(); })
+    if constexpr (requires { data.uses_length(); })
+      own = data.uses_length() ? data.seq_length().value_or(0) : 0;
+    else if constexpr (requires { data.seq_length().has_value(); })
       own = data.seq_length().value_or(0);
     else if constexpr (requires { data.seq_length(); })
       own = data.seq_length();

@@ -288,6 +288,10 @@ TEST_CASE("plan says which keys do nothing beside which others, and refuses what
            {"--model._target_ NeMoAutoModelForSequenceClassification",
             "did you mean 'nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained'?", 2},
            {"--dist_env.backend nccl", "nccl is for GPUs; on a CPU the ranks communicate over MPI"},
+           {"--dataset '{_target_: chat, seq_length: 4, path_or_dataset_id: rows}' --no-files",
+            "seq_length has no effect: rows are neither truncated nor padded to it"},
+           {"--dataset '{_target_: agent_chat, path: rows, truncate_history: true}' --no-files",
+            "truncate_history has no effect without seq_length"},
        }) {
     const auto outcome = run(folder, kModel + kMock, "plan r.yaml " + row.keys);
     INFO(row.keys << "\n" << outcome.err);
@@ -295,6 +299,9 @@ TEST_CASE("plan says which keys do nothing beside which others, and refuses what
     CHECK(holds(outcome.err, row.message));
     CHECK(holds(outcome.err, "    help: "));
   }
+  const std::string chat = "plan r.yaml --no-files --dataset '{_target_: chat, path_or_dataset_id: rows, seq_length: 4";
+  CHECK_FALSE(holds(run(folder, kModel, chat + "}'").out, "4 tokens each"));
+  CHECK(holds(run(folder, kModel, chat + ", truncation: true}'").out, "4 tokens each"));
 }
 
 }  // namespace automodel
