@@ -28,6 +28,14 @@ struct Header {
 };
 constexpr std::array<char, 8> kMagic = {'A', 'M', 'T', 'O', 'K', 'S', '1', '\n'};
 
+/// Where $TMPDIR says, even if there is no such folder: writing there says so.
+fs::path temporary_folder() {
+  std::error_code error;
+  const auto out = fs::temp_directory_path(error);
+  const char* said = std::getenv("TMPDIR");
+  return error && said != nullptr ? fs::path(said) : out;
+}
+
 /// Holds a lock on a file; does nothing on file systems without locks.
 class Lock {
  public:
@@ -102,8 +110,9 @@ std::span<const std::int32_t> TokenStore::labels(std::int64_t row) const {
 TokenStoreWriter::TokenStoreWriter(fs::path file, bool labelled)
     : file_(std::move(file)),
       part_(fmt::format("{}.part{}-{:x}", file_.native(), getpid(), reinterpret_cast<std::uintptr_t>(this))),
-      stream_(make_new_file(part_) ? part_ : fs::path(), std::ios::binary),
       labelled_(labelled) {
+  if (!make_new_file(part_)) fail();
+  stream_.open(part_, std::ios::binary);
   const Header header{};
   stream_.write(reinterpret_cast<const char*>(&header), sizeof header);
   if (!stream_) fail();
@@ -117,7 +126,8 @@ TokenStoreWriter::~TokenStoreWriter() {
 void TokenStoreWriter::fail() const {
   throw Error(Diagnostic{"cannot-write"}
                   .says("tokens cannot be kept in '{}': {}", file_.parent_path().native(), std::strerror(errno))
-                  .hint("set dataset.cache_dir to a folder that is yours and has room"));
+                  .hint("set {} to a folder that is yours and has room",
+                        file_.parent_path() == temporary_folder() ? "TMPDIR" : "dataset.cache_dir"));
 }
 
 void TokenStoreWriter::add(std::span<const std::int32_t> ids) {
@@ -157,7 +167,7 @@ fs::path token_cache_folder(const std::optional<std::string>& configured) {
     return fs::path(cache) / "automodel" / "tokens";
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != 0)
     return fs::path(home) / ".cache" / "automodel" / "tokens";
-  return fs::temp_directory_path() / "automodel-tokens";
+  return temporary_folder() / "automodel-tokens";
 }
 
 TokenStore cached_tokens(const fs::path& folder, const std::string& name, bool labelled,
@@ -174,7 +184,7 @@ TokenStore cached_tokens(const fs::path& folder, const std::string& name, bool l
 }
 
 TokenStore uncached_tokens(bool labelled, const std::function<bool(TokenStoreWriter&)>& fill) {
-  TokenStoreWriter writer(fs::temp_directory_path() / "automodel.tokens", labelled);
+  TokenStoreWriter writer(temporary_folder() / "automodel.tokens", labelled);
   fill(writer);
   return writer.finish(false);
 }

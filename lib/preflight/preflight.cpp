@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -70,17 +71,22 @@ class Checks {
   Checks(const config::LoadedRecipe& recipe, const estimate::EstimatedPlan& plan) : recipe_(recipe), plan_(plan) {}
 
   Diagnostics run() {
-    config::for_each_set(recipe_.recipe, [this](const config::DatasetConfig& section, const std::string& key) {
-      check_data(section, key);
+    const auto noting = [this](const auto& check, const std::string& key = "") {
+      try {
+        check();
+      } catch (const Error& error) {
+        for (auto problem : error.problems()) {
+          if (problem.key.empty()) problem.key = key;
+          problems_.push_back(std::move(problem));
+        }
+      }
+    };
+    config::for_each_set(recipe_.recipe, [&](const config::DatasetConfig& section, const std::string& key) {
+      noting([&] { check_data(section, key); }, key);
     });
     for (const auto check :
-         {&Checks::check_all_weights, &Checks::check_folder, &Checks::check_watcher, &Checks::check_memory}) {
-      try {
-        (this->*check)();
-      } catch (const Error& error) {
-        for (const auto& problem : error.problems()) problems_.push_back(problem);
-      }
-    }
+         {&Checks::check_all_weights, &Checks::check_folder, &Checks::check_watcher, &Checks::check_memory})
+      noting([&] { (this->*check)(); });
     locate(problems_, recipe_.origins);
     return std::move(problems_);
   }
@@ -88,9 +94,12 @@ class Checks {
   std::optional<std::int64_t> longest_row() {
     const auto& section = recipe_.recipe.dataset();
     if (!section || !is_quick(data::source_names(*section))) return std::nullopt;
-    const auto dataset = open(*section, "dataset");
-    if (!dataset) return std::nullopt;
-    return dataset->longest();
+    try {
+      const auto dataset = open(*section, "dataset");
+      return dataset ? std::optional(dataset->longest()) : std::nullopt;
+    } catch (const Error&) {
+      return std::nullopt;  // run() says why
+    }
   }
 
  private:

@@ -177,6 +177,25 @@ TEST_CASE("a name that is nearly right is found, and what a folder or a name nee
   CHECK(holds(said(chat + "zzzzzzzzz.csv}'"), "in the working directory\n"));
 }
 
+TEST_CASE("tokens that cannot be kept are a problem of the folder that was named", "[cli]") {
+  const test::TemporaryFolder folder;
+  folder.write("rows.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  const std::string jsonl = "dataset: {_target_: jsonl, path: rows.jsonl, tokenizer: bytes}\n";
+  const char* set = std::getenv("TMPDIR");
+  const auto before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  setenv("TMPDIR", (folder.path() / "gone").c_str(), 1);
+  const auto outcome = run(folder, kModel + jsonl, "plan r.yaml");
+  INFO(outcome.err);
+  CHECK(outcome.code == 4);
+  CHECK(holds(outcome.err, "r.yaml:4:1: error[cannot-write]: tokens cannot be kept in '"));
+  CHECK(holds(outcome.err, "/gone': No such file or directory\n"));
+  CHECK(holds(outcome.err, "    help: set TMPDIR to a folder"));
+  CHECK(holds(outcome.out, "plan of r.yaml"));
+  const auto cached = run(folder, kModel + jsonl, "data r.yaml --dataset.cache_dir rows.jsonl/cache");
+  CHECK(holds(cached.err, "'rows.jsonl/cache': Not a directory\n    help: set dataset.cache_dir to a folder"));
+  before ? setenv("TMPDIR", before->c_str(), 1) : unsetenv("TMPDIR");
+}
+
 TEST_CASE("an error about a line that is indented too far names that line", "[cli]") {
   const test::TemporaryFolder folder;
   const auto outcome =
