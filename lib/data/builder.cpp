@@ -19,6 +19,7 @@ nlohmann::ordered_json RowBuilder::read(std::int64_t index) const {
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
                      const std::string& split, const std::optional<std::string>& name,
                      const std::optional<std::string>& revision, Diagnostics& problems) {
+  if (!parts.context.rows) return false;
   const std::string& key = parts.context.key;
   auto loaded = rows::load_rows({.path = path,
                                  .name = name,
@@ -48,7 +49,7 @@ bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths
                 near_name(parts.context.recipe_folder / path));
   }
   if (paths.empty()) problems.add("missing-key", key).says(path_key + " names no data").hint("files, or a repository");
-  if (problems.size() > before) return false;
+  if (problems.size() > before || !parts.context.rows) return false;
   auto loaded = rows::load_split_of(files,
                                     {.path = fmt::format("{}", fmt::join(paths, ", ")),
                                      .split = split.value_or("train"),

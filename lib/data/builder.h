@@ -96,14 +96,14 @@ std::unique_ptr<Builder> make_tulu3_builder(const config::Tulu3DatasetConfig& co
 std::unique_ptr<Builder> make_mock_pictures_builder(const config::MockPicturesDatasetConfig& config,
                                                     BuilderParts& parts, Diagnostics& problems);
 
-/// Loads a repository's rows into `parts`; false after adding problems.
+/// Loads a repository's rows into `parts`; false after adding problems, and if the context wants no rows.
 bool load_repository(BuilderParts& parts, const std::string& path, const std::string& path_key,
                      const std::string& split, const std::optional<std::string>& name,
                      const std::optional<std::string>& revision, Diagnostics& problems);
 
 /// Loads the rows of the files that the key names, each looked for next to the recipe, then in the working directory.
 /// Together they are one split (rows::load_split_of), of which `split` may take a part; without it all rows. False
-/// after adding problems.
+/// after adding problems, and if the context wants no rows.
 bool load_named_files(BuilderParts& parts, const std::vector<std::string>& paths, const std::string& path_key,
                       const std::optional<std::string>& split, Diagnostics& problems);
 

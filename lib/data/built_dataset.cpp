@@ -134,6 +134,8 @@ class BuiltOpening {
     source.plain = source.plain || context_.pictures.has_value();  // a processor's is transformers' own
     BuilderParts parts{context_, RowTokenizer::open(source, context_, problems_)};
     if (!parts.tokenizer) return nullptr;
+    // Of rows, each id is looked at.
+    if (!context_.rows) check_tokenizer(parts.tokenizer->folder().vocab_size(), context_, problems_);
     const auto builder = make(config, parts, problems_);
     if (!builder) return nullptr;
     BadRows bad(settings_.max_bad_rows, context_.key, context_.quiet);

@@ -63,7 +63,7 @@ class Opening {
     open_tokenizer();
     if (tokenizer_) classes_.pad = context_.pad_token.value_or(padding_id());
     if (tokenizer_ && context_.classes == 0) read_template();
-    if (problems_.size() > before) return nullptr;
+    if (problems_.size() > before || !context_.rows) return nullptr;
     BadRows bad(config_.max_bad_rows(), context_.key, context_.quiet);
     const auto fill = [&](TokenStoreWriter& out) {
       ConversationEncoder conversations(*tokenizer_, chat_.get(), options_);
@@ -118,11 +118,7 @@ class Opening {
       return;
     }
     tokenizer_ = data::open_tokenizer(*name, context_.recipe_folder, key, problems_);
-    if (tokenizer_ && context_.vocab_size && tokenizer_->vocab_size() > *context_.vocab_size) {
-      problems_.add("token-out-of-range", key)
-          .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer_->vocab_size(), *context_.vocab_size)
-          .hint("the model's vocab_size must be at least {}", tokenizer_->vocab_size());
-    }
+    if (tokenizer_) check_tokenizer(tokenizer_->vocab_size(), context_, problems_);
   }
 
   std::int32_t padding_id() const { return tokenizer_->pad().value_or(tokenizer_->eos().value_or(0)); }

@@ -143,7 +143,7 @@ std::unique_ptr<Dataset> open_mixture(const config::MixtureDatasetConfig& config
           .hint("set model.pad_token_id to one of them");
     parts.emplace_back(std::move(opened), weight);
   }
-  if (problems.size() > before) return nullptr;
+  if (problems.size() > before || !context.rows) return nullptr;
   constexpr double kMostRows = 1e9;
   if (rows > kMostRows) {
     problems.add("bad-value", context.key + ".datasets")

@@ -88,6 +88,7 @@ static_assert(kKinds.size() == std::variant_size_v<config::DatasetConfig>);
 
 std::unique_ptr<Dataset> open_dataset(const config::DatasetConfig& config, const DatasetContext& context,
                                       Diagnostics& problems) {
+  if (!context.rows && !text_choice(config).has_text) return nullptr;  // it names nothing else
   return kKinds[config.index()](config, context, problems);
 }
 
@@ -134,6 +135,13 @@ void check_vocabulary(int vocab_size, const DatasetContext& context, Diagnostics
   problems.add("token-out-of-range", context.key + ".vocab_size")
       .says("vocab_size {} is more than the model's {}", vocab_size, *context.vocab_size)
       .hint("vocab_size must be at most {}", *context.vocab_size);
+}
+
+void check_tokenizer(int ids, const DatasetContext& context, Diagnostics& problems) {
+  if (!context.vocab_size || ids <= *context.vocab_size) return;
+  problems.add("token-out-of-range", context.key + ".tokenizer")
+      .says("the tokenizer has {} ids, the model's vocabulary {}", ids, *context.vocab_size)
+      .hint("the model's vocab_size must be at least {}", ids);
 }
 
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key) {

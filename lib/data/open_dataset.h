@@ -33,6 +33,7 @@ struct DatasetContext {
   std::uint64_t seed = 42;
   bool shuffle = false;  ///< a mixture reads its parts in random order; other sets are shuffled by the sampler
   bool quiet = false;    ///< another rank reports warnings
+  bool rows = true;      ///< false: only what else a section names is opened and checked, and there is no dataset
   std::filesystem::path model_folder = {};  ///< folder of the model's tokenizer; empty if there is none
   /// If set, collects unusable table rows instead of rejecting the dataset.
   std::vector<std::pair<std::int64_t, Diagnostic>>* rejected = nullptr;
@@ -55,6 +56,8 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const config::DatasetConfig& config
 
 /// Adds `token-out-of-range` if synthetic tokens below `vocab_size` exceed the model's vocabulary.
 void check_vocabulary(int vocab_size, const DatasetContext& context, Diagnostics& problems);
+/// Adds `token-out-of-range` if a tokenizer has more ids than the model.
+void check_tokenizer(int ids, const DatasetContext& context, Diagnostics& problems);
 /// The problem for a row or sequence length beyond what the model allows.
 Diagnostic sequence_too_long(std::int64_t length, std::int64_t allowed, std::string key);
 

@@ -49,9 +49,10 @@ std::unique_ptr<Builder> make_squad_builder(const config::SquadDatasetConfig& co
   const std::size_t before = problems.size();
   const RowLengths lengths = row_lengths(config, parts.context.key, problems);
   auto chat = ChatFormat::open(parts.tokenizer, config.chat_template(), parts.context, problems);
-  load_repository(parts, config.dataset_name(), "dataset_name",
-                  limited(config.split().value_or("train"), config.limit_dataset_samples()), {}, {}, problems);
-  if (problems.size() > before) return nullptr;
+  if (!load_repository(parts, config.dataset_name(), "dataset_name",
+                       limited(config.split().value_or("train"), config.limit_dataset_samples()), {}, {}, problems) ||
+      problems.size() > before)
+    return nullptr;
   if (chat) parts.extra = chat->text();
   return std::make_unique<SquadBuilder>(parts, lengths, std::move(chat));
 }

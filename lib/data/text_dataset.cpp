@@ -179,17 +179,14 @@ std::unique_ptr<Dataset> make_text_dataset(const SourceFiles& sources, const Tok
 std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, const DatasetContext& context,
                                    Diagnostics& problems) {
   const std::size_t before = problems.size();
-  const auto sources =
-      find_files(config.paths(), Wanted::kText, context.recipe_folder, context.key + ".paths", problems);
+  SourceFiles sources;
+  if (context.rows)  // a folder may hold millions
+    sources = find_files(config.paths(), Wanted::kText, context.recipe_folder, context.key + ".paths", problems);
   const bool found_all = problems.size() == before;
-  const std::string tokenizer_key = context.key + ".tokenizer";
   const std::unique_ptr<const Tokenizer> tokenizer =
       open_tokenizer(config.tokenizer().value_or(tokenizer_of_model(context.model_folder)), context.recipe_folder,
-                     tokenizer_key, problems);
-  if (tokenizer && context.vocab_size && tokenizer->vocab_size() > *context.vocab_size)
-    problems.add("token-out-of-range", tokenizer_key)
-        .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), *context.vocab_size)
-        .hint("the model's vocab_size must be at least {}", tokenizer->vocab_size());
+                     context.key + ".tokenizer", problems);
+  if (tokenizer) check_tokenizer(tokenizer->vocab_size(), context, problems);
   if (context.max_length && config.seq_length() > *context.max_length)
     problems.push_back(sequence_too_long(config.seq_length(), *context.max_length, context.key + ".seq_length"));
   const auto refuse_empty = [&] {
@@ -197,8 +194,8 @@ std::unique_ptr<Dataset> open_text(const config::TextDatasetConfig& config, cons
         .says("there is no text to train on in {}", describe(sources))
         .hint("at least two tokens are needed; hidden and build folders and binary files are left out");
   };
-  if (found_all && sources.files.empty()) refuse_empty();
-  if (problems.size() > before) return nullptr;
+  if (found_all && context.rows && sources.files.empty()) refuse_empty();
+  if (problems.size() > before || !context.rows) return nullptr;
   const auto cache = config.cache() ? std::optional(token_cache_folder(config.cache_dir())) : std::nullopt;
   auto dataset = make_text_dataset(sources, *tokenizer, config.seq_length(), cache);
   if (!dataset) refuse_empty();

@@ -119,9 +119,10 @@ std::unique_ptr<Builder> make_xlam_builder(const config::XlamDatasetConfig& conf
   const std::size_t before = problems.size();
   const RowLengths lengths = row_lengths(config, parts.context.key, problems);
   auto chat = needed_chat(parts, config.chat_template(), "function calls", problems);
-  load_repository(parts, config.dataset_name(), "dataset_name",
-                  limited(config.split().value_or("train"), config.limit_dataset_samples()), {}, {}, problems);
-  if (problems.size() > before) return nullptr;
+  if (!load_repository(parts, config.dataset_name(), "dataset_name",
+                       limited(config.split().value_or("train"), config.limit_dataset_samples()), {}, {}, problems) ||
+      problems.size() > before)
+    return nullptr;
   parts.extra = chat->text();
   return std::make_unique<XlamBuilder>(parts, lengths, std::move(chat));
 }

@@ -15,7 +15,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/file_text.h"
 #include "base/find_file.h"
 #include "base/hub.h"
 #include "checkpoint/format/memory_folder.h"
@@ -24,11 +23,8 @@
 #include "checkpoint/format/weight_names.h"
 #include "data/open_dataset.h"
 #include "data/source_files.h"
-#include "data/tokenizer.h"
 #include "metrics/watcher.h"
 #include "plan/vision_choice.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/named_templates.h"
 
 namespace automodel::preflight {
 namespace {
@@ -45,17 +41,25 @@ std::uint64_t size_of(const std::vector<std::string>& names, const fs::path& fol
   std::uint64_t bytes = 0;
   std::error_code error;
   std::vector<std::string> globs;
+  const auto add = [&](const fs::path& file) {
+    std::error_code none;
+    const auto size = fs::file_size(file, none);
+    if (!none) bytes += size;
+  };
   for (const auto& name : names) {
     const auto path = find_beside(name, folder);
     const auto snapshot = path ? fs::path() : find_snapshot(HubKind::kDataset, name, std::nullopt);
     if (!path && snapshot.empty()) {
       globs.push_back(name);
     } else if (path && !fs::is_directory(*path, error)) {
-      bytes += fs::file_size(*path, error);
+      add(*path);
     } else {
-      for (const auto& entry : fs::recursive_directory_iterator(path.value_or(snapshot), error)) {
+      // What may not be read is not counted: reading it says so, or leaves it out.
+      constexpr auto kSkip = fs::directory_options::skip_permission_denied;
+      for (fs::recursive_directory_iterator each(path.value_or(snapshot), kSkip, error), end; !error && each != end;
+           each.increment(error)) {
         if (bytes > kReadBytes) return bytes;
-        if (entry.is_regular_file(error)) bytes += entry.file_size(error);
+        add(each->path());
       }
     }
   }
@@ -120,11 +124,13 @@ class Checks {
     return out;
   }
 
-  std::unique_ptr<data::Dataset> open(config::DatasetConfig config, const std::string& key) {
+  std::unique_ptr<data::Dataset> open(config::DatasetConfig config, const std::string& key, bool rows = true) {
     config::each_part(config, [](auto& section) {
       if constexpr (requires { section.cache = false; }) section.cache = false;  // must leave no files
     });
-    return data::open_dataset(config, context(key), problems_);
+    auto own = context(key);
+    own.rows = rows;
+    return data::open_dataset(config, own, problems_);
   }
 
   void check_data(const config::DatasetConfig& config, const std::string& key) {
@@ -135,10 +141,7 @@ class Checks {
       };
     });
     if (foreign) return;  // the plan reports it
-    if (is_quick(data::source_names(config)))
-      open(config, key);
-    else
-      check_text(data::text_choice(config), key);
+    open(config, key, is_quick(data::source_names(config)));
   }
 
   /// Whether opening is quick: small files, no files, or names that cannot be resolved.
@@ -146,32 +149,6 @@ class Checks {
     if (const auto bytes = size_of(names, folder()); bytes > 0) return bytes <= kReadBytes;
     return std::ranges::all_of(
         names, [](const auto& name) { return find_snapshot(HubKind::kDataset, name, std::nullopt).empty(); });
-  }
-
-  /// Checks tokenizer and template of data that is too large to read, or whose files only a builder can find.
-  void check_text(const data::TextChoice& text, const std::string& key) {
-    const auto tokenizer =
-        text.tokenizer ? data::open_tokenizer(*text.tokenizer, folder(), key + ".tokenizer", problems_) : nullptr;
-    if (tokenizer && plan_.model && tokenizer->vocab_size() > plan_.model->spec.vocab)
-      problems_.add("token-out-of-range", key + ".tokenizer")
-          .says("the tokenizer has {} ids, the model's vocabulary {}", tokenizer->vocab_size(), plan_.model->spec.vocab)
-          .hint("the model's vocab_size must be at least {}", tokenizer->vocab_size());
-    if (text.chat_template && text.chat_template->find('{') == std::string::npos &&
-        tokenizer::find_named_template(*text.chat_template) == nullptr)
-      check_template(*text.chat_template, key + ".chat_template");
-  }
-
-  void check_template(const std::string& name, const std::string& key) {
-    const auto path = find_beside(name, folder());
-    const auto file = file_text(path.value_or(fs::path()), 8 * tokenizer::TemplateBudget::kMostSource);
-    if (!file.problem.empty()) {
-      problems_.add("missing-file", key)
-          .says("there is no chat template '{}'", name)
-          .hint("name a file in Jinja, chatml or llama3");
-      return;
-    }
-    if (path->extension() == ".json") return;  // contains the template as a JSON string; left to the run
-    tokenizer::ChatTemplate::parse(file.text, path->native(), problems_);
   }
 
   /// Checks names and shapes only, not tensor data.

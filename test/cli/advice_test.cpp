@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "base/problem_id.h"
 #include "cli/program.h"
@@ -67,6 +68,49 @@ TEST_CASE("plan reports missing and unusable files before train needs them", "[c
   }
   CHECK(run(folder, kModel + jsonl, "plan r.yaml").code == 0);
   CHECK_FALSE(fs::exists(folder.path() / "checkpoints"));  // checked, not created
+}
+
+TEST_CASE("plan checks all but the rows of data that is too large to read", "[cli]") {
+  const test::TemporaryFolder folder;
+  std::string rows =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": ";
+  rows += "\"" + std::string(5 << 20, 'b') + "\"}]}\n";
+  folder.write("rows.jsonl", rows);
+  const std::string tokenizers = kGolden + "/tokenizer/", chat = "_target_: chat, path_or_dataset_id: rows.jsonl, ";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"_target_: jsonl, path: rows.jsonl", "jsonl needs a tokenizer"},
+      {"_target_: jsonl, path: [rows.jsonl, none.jsonl], tokenizer: bytes", "for 'none.jsonl'"},
+      {"_target_: jsonl, path: rows.jsonl, tokenizer: bytes, chat_template: chatml", "needs a tokenizer with special"},
+      {"_target_: text, paths: rows.jsonl, seq_length: 16, tokenizer: nowhere", "there is no tokenizer 'nowhere'"},
+      {chat + "seq_length: 8", "the model has no folder to take the tokenizer from"},
+      {chat + "tokenizer: bytes", "there is no tokenizer 'bytes' here"},
+      {chat + "tokenizer: " + tokenizers + "gpt2", "conversations need a chat template"},
+      {chat + "tokenizer: " + tokenizers + "qwen2, chat_template: none.jinja",
+       "there is no chat template 'none.jinja'"},
+      {"_target_: column_mapped, path_or_dataset_id: rows.jsonl, column_mapping: {question: a}, tokenizer: " +
+           tokenizers + "gpt2",
+       "column_mapping has no answer"},
+      {"_target_: mixture, datasets: [{weight: 1, dataset: {" + chat + "tokenizer: nowhere}}]",
+       "there is no tokenizer 'nowhere' here"}};
+  for (const auto& [section, text] : cases) {
+    const auto outcome =
+        run(folder, kModel, "plan r.yaml --model.config.vocab_size 2000 --dataset '{" + section + "}'");
+    INFO(section << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(holds(outcome.err, text));
+  }
+  const std::string good = "plan r.yaml --dataset '{" + chat + "tokenizer: " + tokenizers + "qwen2}'";
+  CHECK(run(folder, kModel, good + " --model.config.vocab_size 2000").code == 0);  // the only row is not read
+  CHECK(holds(run(folder, kModel, good).err, "the tokenizer has 1305 ids, the model's vocabulary 300"));
+  CHECK(run(folder, kModel, "plan r.yaml --dataset '{_target_: tokens, path: rows.jsonl}'").code == 0);
+  CHECK(
+      holds(run(folder, kModel, "plan r.yaml --dataset '{_target_: tokens, path: /dev/null}'").err, "cannot be read"));
+  if (geteuid() == 0) return;  // who may read everything
+  fs::create_directories(folder.path() / "texts/closed");
+  folder.write("texts/a.txt", "some text to train on");
+  fs::permissions(folder.path() / "texts/closed", fs::perms::none);
+  CHECK(run(folder, kModel, "plan r.yaml --dataset '{_target_: text, paths: texts, seq_length: 4}'").code == 0);
+  fs::permissions(folder.path() / "texts/closed", fs::perms::owner_all);
 }
 
 TEST_CASE("advice uses the options and keys of the command that was run", "[cli]") {
