@@ -91,7 +91,10 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end())
-      return void(problems_.add("yaml-syntax").at(location(mark)).says("this alias is inside its own anchor"));
+      return void(problems_.add("yaml-syntax")
+                      .at(location(mark))
+                      .says("this alias is inside its own anchor")
+                      .hint("name an anchor that ends before it"));
     Node copy = found->second.node;
     const Size whole = found->second.size;
     count({whole.nodes - 1, whole.bytes - copy.text.size()}, mark);  // add() counts the rest

@@ -376,7 +376,8 @@ LoadedRecipe load_recipe(const std::string& path, std::span<const Override> over
     loaded.path = path;
     loaded.problems.add(file.too_large ? ProblemId("yaml-syntax") : ProblemId("missing-file"))
         .says("recipe '{}' cannot be read: {}", path, file.problem)
-        .hint("give the path of a YAML file{}", near_name(path))
+        .hint(file.too_large ? "a recipe is a page of text; data belongs into files that it names"
+                             : "give the path of a YAML file" + near_name(path))
         .at({path, 0, 0});
     return loaded;
   }

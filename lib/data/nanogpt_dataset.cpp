@@ -49,7 +49,7 @@ std::unique_ptr<Dataset> open_nanogpt(const config::NanogptDatasetConfig& config
     if (!problem.empty())
       problems.add("bad-file", key)
           .says("'{}' cannot be used: {}", source.path.native(), problem)
-          .hint("files without a header need dtype: uint16 or uint32")
+          .hint("whole files of llm.c or modded-nanogpt; those without a header need dtype: uint16 or uint32")
           .at({source.path.native(), 0, 0});
   }
   if (problems.size() > before) return nullptr;

@@ -170,13 +170,10 @@ bool read_member(Scanner& scanner, TokenRow& out, std::array<bool, 3>& seen, int
   std::string_view key;
   if (!scanner.string(key)) return false;
   const auto* list = std::find_if(kLists.begin(), kLists.end(), [&](const List& l) { return l.key == key; });
-  if (key == "shifted") {
-    if (!scanner.expect(':')) return false;
-    return scanner.truth(out.shifted);
-  }
   if (classes > 0 && key == "label") return read_label(scanner, classes, out.label);
   if (classes > 0 && (key == "labels" || key == "shifted"))
     return scanner.fail(fmt::format("'{}' is for next-token prediction; a classifier's row has one 'label'", key));
+  if (key == "shifted") return scanner.expect(':') && scanner.truth(out.shifted);
   if (std::find(kRefusedKeys.begin(), kRefusedKeys.end(), key) != kRefusedKeys.end())
     return scanner.fail(fmt::format("'{}' is not read; rows hold input_ids, labels and attention_mask", key));
   if (!scanner.expect(':')) return false;

@@ -252,6 +252,11 @@ TEST_CASE("an error about a line that is indented too far names that line", "[cl
   CHECK(holds(shallow.err, "r.yaml:6:3: error[yaml-syntax]"));
   const auto tab = run(folder, kModel + "optimizer:\n\tlr: 0.1\n" + kMock, "plan r.yaml");
   CHECK(holds(tab.err, "r.yaml:5:1: error[yaml-syntax]: this line is indented with a tab"));
+  const auto alias = run(folder, "model: &m\n  config: *m\n", "plan r.yaml");
+  CHECK(holds(alias.err, "r.yaml:2:11: error[yaml-syntax]: this alias is inside its own anchor"));
+  CHECK(holds(alias.err, "help: name an anchor that ends before it\n"));
+  const auto large = run(folder, std::string(5 << 20, '#') + "\n", "plan r.yaml");
+  CHECK(holds(large.err, "it has more than 4194304 bytes\n    help: a recipe is a page of text"));
   const auto deep = run(folder, "model: " + std::string(100000, '[') + "\n", "plan r.yaml");
   CHECK(holds(deep.err, "lists and mappings are nested more than "));
 }

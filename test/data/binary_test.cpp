@@ -199,6 +199,10 @@ TEST_CASE("nanoGPT token files are read with and without a header", "[data]") {
   CHECK(open(config, context).problems.at(0).id == "bad-file");
   config.dtype = "uint16";
   CHECK(stream_of(*open(config, context).dataset) == Ids{9, 8, 7});
+  folder.write("raw/train.bin", "abc");
+  const auto cut = open(config, context).problems.at(0);
+  CHECK(cut.message.ends_with("cannot be used: its size is not a multiple of 2 bytes"));
+  CHECK(cut.help.starts_with("whole files of llm.c or modded-nanogpt"));
   config.dtype = "uint61";
   CHECK(open(config, context).problems.at(0).help == "did you mean 'uint16'?");
   std::string problem;

@@ -92,6 +92,8 @@ TEST_CASE("a classifier's rows without a class, or with one that the model lacks
   CHECK(problem("{\"input_ids\": [1], \"label\": 1, \"label\": 1}", context) == "1:39 bad-row 'label' appears twice");
   CHECK(problem("{\"input_ids\": [1], \"labels\": [1], \"label\": 1}", context) ==
         "1:28 bad-row 'labels' is for next-token prediction; a classifier's row has one 'label'");
+  CHECK(problem("{\"input_ids\": [1], \"label\": 1, \"shifted\": true}", context) ==
+        "1:41 bad-row 'shifted' is for next-token prediction; a classifier's row has one 'label'");
   const test::TemporaryFolder folder;  // a language model passes over the key
   CHECK(open_rows(folder, "{\"input_ids\": [1, 2], \"label\": \"good\"}").dataset);
 }
