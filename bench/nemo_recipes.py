@@ -398,10 +398,10 @@ class Bench:
         if self.options.plan_only:
             return out
         recipe = yaml.safe_load(path.read_text())
-        if "vlm_" in str(path):
-            model, problem = self.models.with_pictures(recipe)
-        else:
-            model, problem = self.tiny_model(path, recipe)
+        pictures = "vlm_" in str(path)
+        model, problem = self.models.with_pictures(recipe) if pictures else (None, None)
+        if model is None and (not pictures or "ForCausalLM" in str((recipe.get("model") or {}).get("_target_"))):
+            model, problem = self.tiny_model(path, recipe)  # a language model, also in a folder of pictures' recipes
         for ranks in self.options.ranks:
             out[f"trained_{ranks}"], why = (False, problem) if model is None else self.train(path, recipe, ranks, model)
             if why:
