@@ -68,11 +68,12 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
-std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder) {
+std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder,
+                                     const std::optional<std::string>& revision) {
   if (std::any_of(kTokenizers.begin(), kTokenizers.end(), [&](const auto& kind) { return kind.name == name; }))
     return {};
   if (auto local = find_beside(name, recipe_folder)) return *local;
-  return find_snapshot(HubKind::kModel, name, std::nullopt);
+  return find_snapshot(HubKind::kModel, name, revision);
 }
 
 std::string tokenizer_of_model(const std::filesystem::path& folder) {
@@ -86,7 +87,10 @@ TextChoice text_choice(const config::DatasetConfig& dataset) {
   TextChoice out;
   config::each_part(dataset, [&](const auto& section) {
     if constexpr (requires { section.tokenizer().written; }) {
-      if (!out.tokenizer) out.tokenizer = section.tokenizer().path;
+      if (!out.tokenizer) {
+        out.tokenizer = section.tokenizer().path;
+        out.revision = section.tokenizer().revision;
+      }
       out.has_text = true;
     } else if constexpr (requires { section.tokenizer()->size(); }) {
       if (!out.tokenizer) out.tokenizer = section.tokenizer();
@@ -104,14 +108,15 @@ TextChoice text_choice(const config::DatasetConfig& dataset) {
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
-                                          const std::string& key, Diagnostics& problems) {
+                                          const std::string& key, Diagnostics& problems,
+                                          const std::optional<std::string>& revision) {
   std::vector<std::string_view> names;
   for (const auto& kind : kTokenizers) {
     if (name == kind.name) return kind.open();
     names.push_back(kind.name);
   }
   const std::size_t before = problems.size();
-  const auto path = tokenizer_path(name, recipe_folder);
+  const auto path = tokenizer_path(name, recipe_folder, revision);
   if (!path.empty()) {
     if (auto own = tokenizer::Tokenizer::load(path, problems)) return std::make_unique<FolderTokenizer>(std::move(own));
     for (std::size_t i = before; i < problems.size(); ++i) problems[i].key = key;

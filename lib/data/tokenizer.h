@@ -45,18 +45,21 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// the working directory), or a model's name in the Hugging Face cache. Null after adding problems at `key`:
 /// `bad-value` for anything else, and those of tokenizer::Tokenizer::load.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::filesystem::path& recipe_folder,
-                                          const std::string& key, Diagnostics& problems);
+                                          const std::string& key, Diagnostics& problems,
+                                          const std::optional<std::string>& revision = {});
 
 /// The tokenizer of data that names none, beside a model in `folder`: that folder, or `bytes` if it has no tokenizer.
 std::string tokenizer_of_model(const std::filesystem::path& folder);
 
 /// The path that a tokenizer name resolves to: a file or folder as find_beside finds it, else in the Hugging Face
-/// cache; empty for `bytes` and if nothing is found.
-std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder);
+/// cache, there of this revision; empty for `bytes` and if nothing is found.
+std::filesystem::path tokenizer_path(const std::string& name, const std::filesystem::path& recipe_folder,
+                                     const std::optional<std::string>& revision = {});
 
 /// A data section's text settings, as far as its kind has any.
 struct TextChoice {
   std::optional<std::string> tokenizer = {};      ///< absent: the model's
+  std::optional<std::string> revision = {};       ///< of the tokenizer in the Hugging Face cache
   std::optional<std::string> chat_template = {};  ///< a file, or the template itself; absent: the tokenizer's
   bool has_text = false;                          ///< the section has a tokenizer; false for data that holds ids
   bool chats = false;                             ///< rows become text by a chat template

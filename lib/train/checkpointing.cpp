@@ -44,8 +44,8 @@ plan::TextEnds text_ends(const Setup& setup) {
   const auto text = data::text_choice(*setup.recipe().dataset());
   if (!text.has_text) return {};
   Diagnostics ignored;
-  const auto tokenizer =
-      data::open_tokenizer(text.tokenizer.value_or("bytes"), setup.loaded.folder(), "dataset.tokenizer", ignored);
+  const auto tokenizer = data::open_tokenizer(text.tokenizer.value_or("bytes"), setup.loaded.folder(),
+                                              "dataset.tokenizer", ignored, text.revision);
   return tokenizer ? plan::TextEnds{tokenizer->bos(), tokenizer->eos()} : plan::TextEnds{};
 }
 

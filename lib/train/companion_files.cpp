@@ -21,7 +21,7 @@ using checkpoint::kTokenizerFiles;
 /// The folder of a run's tokenizer; empty if it has no files.
 fs::path tokenizer_folder(const data::TextChoice& text, const Setup& setup) {
   if (!text.tokenizer) return setup.plan.model->folder;
-  const auto path = data::tokenizer_path(*text.tokenizer, fs::path(setup.loaded.path).parent_path());
+  const auto path = data::tokenizer_path(*text.tokenizer, fs::path(setup.loaded.path).parent_path(), text.revision);
   std::error_code error;
   return fs::is_regular_file(path, error) ? path.parent_path() : path;
 }

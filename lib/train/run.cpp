@@ -499,11 +499,12 @@ class Run {
   void sample() {
     const auto& generation = recipe_.generation();
     if (!generation) return;
-    const auto name = data::text_choice(*recipe_.dataset()).tokenizer.value_or("");
+    const auto choice = data::text_choice(*recipe_.dataset());
+    const auto name = choice.tokenizer.value_or("");
     Diagnostics problems;
     const auto own = data::tokenizer_of_model(setup_->plan.model->folder);
     const auto tokenizer = data::open_tokenizer(name.empty() ? own : name, fs::path(loaded_.path).parent_path(),
-                                                "dataset.tokenizer", problems);
+                                                "dataset.tokenizer", problems, choice.revision);
     agree(world_, loaded_, std::move(problems));
     GenerateOptions options{
         .tokens = generation->max_new_tokens(),

@@ -1,8 +1,10 @@
 // `automodel generate` as a user runs it: on checkpoints and their folders, on one rank and on several.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -328,6 +330,41 @@ TEST_CASE("a conversation uses the chat template and keeps earlier turns") {
   const auto one = answers(test::run_program(
       folder, "generate ck --chat --prompt Hi --tokenizer " + tokenizer + " --max-new-tokens 3 --json"));
   CHECK(one[0].at("ids") == spoken[0].at("ids"));
+}
+
+TEST_CASE("the tokenizer of the revision that a recipe names is saved beside the weights") {
+  test::TemporaryFolder folder;
+  const std::filesystem::path golden = AUTOMODEL_SOURCE_DIR "/test/golden/datasets/tokenizers";
+  const std::string stored = "hub/models--some--model";
+  folder.write(stored + "/refs/main", "hash1");
+  folder.write(stored + "/refs/second", "hash2");
+  std::filesystem::create_directories(folder.path() / stored / "snapshots");
+  std::filesystem::copy(golden / "qwen2", folder.path() / stored / "snapshots/hash1");
+  std::filesystem::copy(golden / "qwen2_tools", folder.path() / stored / "snapshots/hash2");
+  folder.write("rows.jsonl",
+               R"({"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}]})"
+               "\n");
+  for (const char* revision : {"", ", revision: second"}) {
+    folder.write("r.yaml", recipe(1400,
+                                  "dataset: {_target_: chat, path_or_dataset_id: rows.jsonl, tokenizer: "
+                                  "{pretrained_model_name_or_path: some/model" +
+                                      std::string(revision) + "}}\n"));
+    setenv("HF_HUB_CACHE", (folder.path() / "hub").c_str(), 1);
+    const auto run = test::run_program(folder,
+                                       "train r.yaml --step_scheduler.max_steps 1 --step_scheduler.global_batch_size 1 "
+                                       "--step_scheduler.local_batch_size 1 --checkpoint.checkpoint_dir ck" +
+                                           std::to_string(*revision == 0));
+    unsetenv("HF_HUB_CACHE");
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    const auto read = [](const std::filesystem::path& file) {
+      std::ifstream stream(file);
+      return std::string(std::istreambuf_iterator<char>(stream), {});
+    };
+    const auto model = folder.path() / ("ck" + std::to_string(*revision == 0)) / "LATEST/model";
+    CHECK(read(model / "chat_template.jinja") ==
+          read(golden / (*revision == 0 ? "qwen2" : "qwen2_tools") / "chat_template.jinja"));
+  }
 }
 
 }  // namespace
