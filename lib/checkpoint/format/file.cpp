@@ -27,7 +27,7 @@ const char* advice(int error) {
   if (error == EFBIG) return "raise the limit on the size of files (ulimit -f)";
   if (error == EROFS || error == EACCES || error == EPERM) return "choose a folder that can be written to";
   if (error == EIO) return "the disk or the network file system reports an error";
-  return "checkpoint.checkpoint_dir must be a folder that can be written to";
+  return "the folder must exist and be yours to use";
 }
 
 Diagnostic unreadable(const std::filesystem::path& path, const std::string& reason) {
