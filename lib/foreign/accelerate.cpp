@@ -103,22 +103,26 @@ void apply_megatron(Keys config, Resolved& out) {
   }
   out.sequence_parallel = {config.flag({"megatron_lm_sequence_parallelism"}).value_or(false) && *out.tp > 1,
                            "megatron_lm_sequence_parallelism"};
-  const bool sharded = config.flag({"megatron_lm_use_distributed_optimizer"}).value_or(false);
-  out.strategy = {sharded ? "megatron_fsdp" : "ddp", "megatron_lm_use_distributed_optimizer"};
-  out.zero_stage = sharded ? 1 : 0;
+  apply_megatron_states(config.flag({"megatron_lm_use_distributed_optimizer"}).value_or(false),
+                        "megatron_lm_use_distributed_optimizer", out);
   if (config.flag({"megatron_lm_recompute_activations"}).value_or(false)) {
     out.recompute = {"selective", "megatron_lm_recompute_activations"};
     out.recompute_modules = {"core_attn"};
   }
   out.max_grad_norm = config.number({"megatron_lm_gradient_clipping"});
-  out.master_dtype = {"float32", "default of Megatron-LM"};
-  if (out.dtype) out.weights_dtype = *out.dtype;
-  if (out.dtype.value_or("") == "bfloat16") out.grad_accum_dtype = {"float32", "default of Megatron-LM with bf16"};
-  out.stack = "transformer_engine";
   config.leftovers("accelerate");
 }
 
 }  // namespace
+
+void apply_megatron_states(bool sharded, const std::string& key, Resolved& out) {
+  out.strategy = {sharded ? "megatron_fsdp" : "ddp", key};
+  out.zero_stage = sharded ? 1 : 0;
+  out.stack = "transformer_engine";
+  out.master_dtype = {"float32", "default of Megatron-LM"};
+  if (out.dtype) out.weights_dtype = *out.dtype;
+  if (out.dtype.value_or("") == "bfloat16") out.grad_accum_dtype = {"float32", "default of Megatron-LM with bf16"};
+}
 
 void apply_accelerate(const SourceFile& file, const Surroundings& around, Resolved& out, Findings& findings) {
   Keys keys(&file.root, findings, "accelerate");

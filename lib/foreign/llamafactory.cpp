@@ -156,7 +156,6 @@ void read_adapter(Keys& keys, Resolved& out, Findings& findings) {
 void read_megatron_keys(Keys& keys, const char* variable, Resolved& out, Findings& findings) {
   findings.note(fmt::format("{}=1", variable),
                 "the file is read as Megatron's: accumulation steps are the pipeline's microbatches");
-  out.stack = "transformer_engine";
   out.tp = keys.ranks({"tensor_model_parallel_size"}).or_default(1, kTrainer);
   out.pp = keys.ranks({"pipeline_model_parallel_size"}).or_default(1, kTrainer);
   out.cp = keys.ranks({"context_parallel_size"}).or_default(1, kTrainer);
@@ -168,9 +167,7 @@ void read_megatron_keys(Keys& keys, const char* variable, Resolved& out, Finding
   out.vpp = keys.ranks({"virtual_pipeline_model_parallel_size"});
   if (*out.pp > 1) out.pp_schedule = {out.vpp.value_or(1) > 1 ? "MegatronInterleaved" : "1f1b", out.pp.key};
   out.sequence_parallel = {keys.flag({"sequence_parallel"}).value_or(false) && *out.tp > 1, "sequence_parallel"};
-  const bool sharded = keys.flag({"use_distributed_optimizer"}).value_or(false);
-  out.strategy = {sharded ? "megatron_fsdp" : "ddp", "use_distributed_optimizer"};
-  out.zero_stage = sharded ? 1 : 0;
+  apply_megatron_states(keys.flag({"use_distributed_optimizer"}).value_or(false), "use_distributed_optimizer", out);
   out.overlap_grad_reduce = keys.flag({"overlap_grad_reduce"}).or_default(false, kTrainer);
   out.overlap_param_gather = keys.flag({"overlap_param_gather"}).or_default(false, kTrainer);
   out.offload = {"none", ""};
@@ -181,9 +178,6 @@ void read_megatron_keys(Keys& keys, const char* variable, Resolved& out, Finding
     keys.take(each);
   const auto dispatcher = keys.text({"moe_token_dispatcher_type"});
   if (dispatcher) out.dispatcher = *dispatcher == "flex" ? "deduplicated" : "nccl";
-  out.master_dtype = {"float32", "default of Megatron-LM"};
-  out.grad_accum_dtype = {"float32", "default of Megatron-LM with bf16"};
-  out.weights_dtype = *out.dtype;
 }
 
 void read_sharding(Keys& keys, const SourceFile& file, const Surroundings& around, Resolved& out, Findings& findings) {

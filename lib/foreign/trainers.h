@@ -38,6 +38,9 @@ void read_deepspeed(const SourceFile& file, const Surroundings& around, Resolved
 
 /// DeepSpeed's JSON. Its "auto" values are those that `out` already has; a number that contradicts them is refused.
 void apply_deepspeed(const config::Node& node, Resolved& out, Findings& findings);
+/// Types and sharding of Megatron-LM's engine beneath another trainer, whose `out.dtype` is known; `sharded`: its
+/// distributed optimizer. Sums are in float32 beside bfloat16, in float16 beside float16.
+void apply_megatron_states(bool sharded, const std::string& key, Resolved& out);
 /// accelerate's YAML, beside a Trainer's configuration. False: it says nothing about sharding.
 void apply_accelerate(const SourceFile& file, const Surroundings& around, Resolved& out, Findings& findings);
 /// The file that a key `deepspeed` names, or the mapping that it holds.

@@ -186,14 +186,16 @@ TEST_CASE("LLaMA-Factory's defaults are its own, on Megatron too", "[foreign]") 
                             return name == "USE_MCA" ? std::optional<std::string>("1") : std::nullopt;
                           }};
     return convert_text("llamafactory", "l.yaml",
-                        "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\nbf16: true\n"
+                        "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n"
                         "tensor_model_parallel_size: 2\n" +
                             more,
                         request)
         .recipe;
   };
-  CHECK_THAT(mca(""), Contains("tp_size: 2") && !Contains("sequence_parallel"));
-  CHECK_THAT(mca("sequence_parallel: true\n"), Contains("sequence_parallel: true"));
+  CHECK_THAT(mca("bf16: true\n"),
+             Contains("tp_size: 2") && !Contains("sequence_parallel") && Contains("grad_reduce_in_fp32: true"));
+  CHECK_THAT(mca("bf16: true\nsequence_parallel: true\n"), Contains("sequence_parallel: true"));
+  CHECK_THAT(mca("fp16: true\n"), Contains("fp16: true") && !Contains("fp32"));  // Megatron sums in float16 there
   CHECK_THAT(convert_text("llamafactory", "l.yaml",
                           "stage: sft\nfinetuning_type: full\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n")
                  .recipe,
