@@ -79,8 +79,8 @@ void each_row(std::int64_t most, const data::Dataset& dataset, const Rejected& r
 class Showing {
  public:
   Showing(const Options& options, const data::Dataset& dataset, const data::Tokenizer* tokenizer,
-          const std::optional<pictures::PictureTokens>& pictures)
-      : options_(options), dataset_(dataset), pictures_(pictures), row_(dataset, tokenizer, pictures) {}
+          const std::optional<pictures::PictureTokens>& pictures, bool classes)
+      : options_(options), dataset_(dataset), pictures_(pictures), row_(dataset, tokenizer, pictures, classes) {}
 
   void run(const Rejected& rejected) {
     each_row(
@@ -142,7 +142,7 @@ class Showing {
       for (const auto& piece : row_.pieces(run.ids))  // of a picture's placeholders one is left
         for (const auto& id : piece.ids)
           if (!piece.picture || id != pictures_->placeholder || &id == &piece.ids.front()) ids.push_back(id);
-      out(indented(printable_lines(row_.text_of(ids)), run.mark));
+      out(indented(printable_lines(row_.text_of(run, ids)), run.mark));
     }
   }
 
@@ -157,8 +157,8 @@ class Paging {
  public:
   /// `limits`: limits_of() the data.
   Paging(const data::Dataset& dataset, const data::Tokenizer* tokenizer,
-         const std::optional<pictures::PictureTokens>& pictures, std::vector<std::int64_t> limits)
-      : dataset_(dataset), row_(dataset, tokenizer, pictures), limits_(std::move(limits)) {}
+         const std::optional<pictures::PictureTokens>& pictures, bool classes, std::vector<std::int64_t> limits)
+      : dataset_(dataset), row_(dataset, tokenizer, pictures, classes), limits_(std::move(limits)) {}
 
   /// `kind`: "row" or "pack".
   report::ShownRow shown(const char* kind, std::int64_t number, std::int64_t index) {
@@ -183,7 +183,7 @@ class Paging {
           out.parts.push_back({piece.picture     ? kPicture
                                : run.mark == '+' ? kLabel
                                                  : kContext,
-                               piece.picture ? folded(piece.ids) : row_.text_of(piece.ids)});
+                               piece.picture ? folded(piece.ids) : row_.text_of(run, piece.ids)});
       }
     }
     return out;
@@ -358,7 +358,9 @@ int run_data(const Options& options) {
   const auto allowed = most_bad_rows(*config);
   const bool too_many = static_cast<std::int64_t>(rejected.size()) > allowed;
   const auto rows = dataset;
-  const auto show = [&] { Showing(options, *rows, tokenizer.get(), context.pictures).run(rejected); };
+  const auto show = [&] {
+    Showing(options, *rows, tokenizer.get(), context.pictures, context.classes > 0).run(rejected);
+  };
   if (options.html.empty()) show();
   const auto& packing = recipe.packed_sequence();
   const bool packs = !options.validation && packing.packed_sequence_size() > 0 && dataset->size() > 0;
@@ -372,7 +374,7 @@ int run_data(const Options& options) {
     auto limits = limits_of(*config);
     // A pack does not tell of which part its rows are.
     if (packs && std::ranges::adjacent_find(limits, std::not_equal_to()) != limits.end()) limits = {0};
-    Paging paging(*dataset, tokenizer.get(), context.pictures, std::move(limits));
+    Paging paging(*dataset, tokenizer.get(), context.pictures, context.classes > 0, std::move(limits));
     write_file(options.html, page_of(options, loaded, key, *dataset, packs, rejected, paging, summary()));
     // After the file, so that a page that cannot be written leaves the problem alone in the output of --json.
     if (options.json) show();

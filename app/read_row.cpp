@@ -88,6 +88,10 @@ std::vector<ReadRow::Piece> ReadRow::pieces(const Ids& ids) {
   return out;
 }
 
+std::string ReadRow::text_of(const Run& run, const Ids& ids) const {
+  return classes_ && run.mark == '+' ? fmt::format("class {}", ids.front()) : text_of(ids);
+}
+
 std::string ReadRow::text_of(const Ids& ids) const {
   if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(ids, " "));
   const auto* folder = tokenizer_->folder();

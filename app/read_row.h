@@ -28,10 +28,10 @@ std::vector<Run> runs_of(const data::Sample& sample, const Ids& attention);
 class ReadRow {
  public:
   /// `tokenizer`: null for data that holds ids. `pictures`: of a model that takes them. Both must outlive this, and so
-  /// must `dataset`.
+  /// must `dataset`. `classes`: labels are numbers of classes.
   ReadRow(const data::Dataset& dataset, const data::Tokenizer* tokenizer,
-          const std::optional<pictures::PictureTokens>& pictures)
-      : dataset_(dataset), tokenizer_(tokenizer), pictures_(pictures) {}
+          const std::optional<pictures::PictureTokens>& pictures, bool classes)
+      : dataset_(dataset), tokenizer_(tokenizer), pictures_(pictures), classes_(classes) {}
 
   void read(std::int64_t index);
   const data::Sample& sample() const { return sample_; }
@@ -54,11 +54,14 @@ class ReadRow {
   std::vector<Piece> pieces(const Ids& ids);
   /// Includes special tokens, which plain text would not show; of tokens that are no text alone, their names.
   std::string text_of(const Ids& ids) const;
+  /// The same of a run, whose label may be a class: "class 1".
+  std::string text_of(const Run& run, const Ids& ids) const;
 
  private:
   const data::Dataset& dataset_;
   const data::Tokenizer* tokenizer_;
   const std::optional<pictures::PictureTokens>& pictures_;
+  bool classes_;
   data::Sample sample_ = {};
   Ids attention_ = {};
   std::vector<pictures::Size> sizes_ = {};

@@ -315,6 +315,7 @@ TEST_CASE("data shows a classifier's label where training has it", "[cli]") {
   CHECK(labels() == json({-100, -100, -100, 1}));
   recipe["model"]["config"]["pad_token_id"] = 9;
   CHECK(labels() == json({-100, -100, 1, -100}));
+  CHECK_THAT(show(folder, recipe, "").out, Catch::Contains("+ class 1"));  // no token
 }
 
 TEST_CASE("split takes its part of files as of repositories", "[cli]") {
