@@ -39,12 +39,17 @@ class ConversationEncoder::Row {
   Row(const ConversationEncoder& owner, ordered_json messages, ordered_json tools)
       : owner_(owner), messages_(std::move(messages)), tools_(std::move(tools)) {
     for (std::size_t i = 0; i < size(); ++i) check_weight(messages_[i], i);
-    check_calls(messages_, text(messages_, false), [&](const ordered_json& others) { return text(others, false); });
   }
 
   std::size_t size() const { return messages_.size(); }
   bool assistant(std::size_t i) const { return messages_[i]["role"] == "assistant"; }
-  /// The ids of the first `count` messages.
+  /// The ids of all messages. Throws RowRefused.
+  std::vector<std::int32_t> ids() {
+    const std::string whole = text(messages_, false);
+    check_calls(messages_, whole, [&](const ordered_json& others) { return text(others, false); });
+    return owner_.encode_text(whole);
+  }
+  /// Those of the first `count` messages.
   std::vector<std::int32_t> ids(std::size_t count, bool prompt) {
     ordered_json first = ordered_json::array();
     for (std::size_t i = 0; i < count; ++i) first.push_back(messages_[i]);
@@ -101,7 +106,7 @@ std::optional<RowProblem> ConversationEncoder::encode(std::string_view line, Sam
   } else {
     try {
       Row turns(*this, std::move(messages), tools_of(row));
-      ids_ = turns.ids(turns.size(), false);
+      ids_ = turns.ids();
       counts_.assign(ids_.size(), false);
       for (std::size_t i = 0; i < turns.size(); ++i) {
         if (!turns.assistant(i) || !options_.mask_prompt) continue;

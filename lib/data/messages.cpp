@@ -181,15 +181,10 @@ void check_weight(const ordered_json& message, std::size_t index) {
 
 void check_calls(const ordered_json& messages, const std::string& text,
                  const std::function<std::string(const ordered_json&)>& render) {
+  const auto calls = [](const ordered_json& message) { return !message.value("tool_calls", ordered_json()).empty(); };
+  if (std::none_of(messages.begin(), messages.end(), calls)) return;  // most rows: nothing is copied or rendered
   ordered_json others = messages;
-  bool any = false;
-  for (auto& message : others) {
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end()) continue;
-    any = any || !calls->empty();
-    message.erase(calls);
-  }
-  if (!any) return;
+  for (auto& message : others) message.erase("tool_calls");
   try {
     if (render(others) != text) return;
   } catch (const std::runtime_error&) {
