@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -188,15 +187,11 @@ std::optional<Adapters> Adapters::open(const std::filesystem::path& folder, Diag
 }
 
 std::vector<std::string> Adapters::place(const std::function<std::optional<Part>(const std::string&)>& find) {
-  std::set<const Matrices*> there;
-  for (const auto& [stored, parts] : placed_)
-    for (const auto& part : parts) there.insert(part.matrices);
-  std::vector<std::string> strangers;
+  std::vector<std::string> missing;
   for (const auto& [weight, m] : matrices_) {
-    if (there.contains(&m)) continue;
     const auto part = find(weight);
     if (!part) {
-      strangers.push_back(weight);
+      missing.push_back(weight);
       continue;
     }
     // In GPT-2, too, the head is a Linear.
@@ -208,7 +203,7 @@ std::vector<std::string> Adapters::place(const std::function<std::optional<Part>
                       .hint("the adapter belongs to another base model"));
     placed_[part->stored].push_back({&m, transposed, part->first, part->stride});
   }
-  return strangers;
+  return missing;
 }
 
 bool Adapters::has_magnitudes(const std::string& stored) const {

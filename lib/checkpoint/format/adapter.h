@@ -69,7 +69,7 @@ class Adapters {
     std::int64_t first = 0;
     std::int64_t stride = 0;
   };
-  /// Looks for the weights that have adapters and are not placed yet; returns those that `find` does not know either.
+  /// Looks for the weights that have adapters; returns those that `find` does not know. Called once, before the rest.
   /// Throws adapter-shape where a weight has another shape than its adapter.
   std::vector<std::string> place(const std::function<std::optional<Part>(const std::string& weight)>& find);
   /// Whether a stored tensor holds weights that have adapters; and DoRA adapters: after add_to, accumulate norms with

@@ -1,7 +1,6 @@
 #include "checkpoint/format/export.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -103,11 +102,11 @@ void write_tensor(const StoredTensor& stored, const TensorInfo& to, std::uint64_
 
 /// Weights under other names than the adapters', and those that share a tensor with others, as experts do in folders
 /// of transformers 5: both follow from the model's config.json.
-std::function<std::optional<Adapters::Part>(const std::string&)> parts_of_model(const TensorFolder& folder) {
+std::map<std::string, Adapters::Part> parts_of_model(const TensorFolder& folder) {
   Diagnostics problems;
   const auto text = read_file(folder.path() / "config.json", problems, 1 << 26);
   const auto parsed = text ? arch::parse_hf_config(*text, "config.json") : arch::HfConfig();
-  if (!parsed.spec) return [](const std::string&) { return std::nullopt; };
+  if (!parsed.spec) return {};
   const auto layout = arch::layout_of(*parsed.spec);
   std::map<std::string, Adapters::Part> parts;
   const auto places = find_weights(folder, *parsed.spec, layout, problems);
@@ -117,21 +116,20 @@ std::function<std::optional<Adapters::Part>(const std::string&)> parts_of_model(
                               .shape = {parameter.shape.begin(), parameter.shape.end()},
                               .first = place->second.first,
                               .stride = place->second.stride};
-  return [parts = std::move(parts)](const std::string& weight) -> std::optional<Adapters::Part> {
-    const auto found = parts.find(weight);
-    return found == parts.end() ? std::nullopt : std::optional(found->second);
-  };
+  return parts;
 }
 
 void place_adapters(const TensorFolder& folder, Adapters& adapters) {
-  auto strangers = adapters.place([&](const std::string& weight) -> std::optional<Adapters::Part> {
-    const auto stored = folder.find(weight);
-    return stored ? std::optional(Adapters::Part{weight, stored.info->shape}) : std::nullopt;
+  std::optional<std::map<std::string, Adapters::Part>> parts;  // read only if a name is not the folder's
+  const auto missing = adapters.place([&](const std::string& weight) -> std::optional<Adapters::Part> {
+    if (const auto stored = folder.find(weight)) return Adapters::Part{weight, stored.info->shape};
+    if (!parts) parts = parts_of_model(folder);
+    const auto found = parts->find(weight);
+    return found == parts->end() ? std::nullopt : std::optional(found->second);
   });
-  if (!strangers.empty()) strangers = adapters.place(parts_of_model(folder));
-  if (!strangers.empty())
+  if (!missing.empty())
     throw Error(Diagnostic{"adapter-shape"}
-                    .says("the base model '{}' has no '{}'", folder.path().native(), strangers.front())
+                    .says("the base model '{}' has no '{}'", folder.path().native(), missing.front())
                     .hint("the adapters belong to another model; name theirs with --base")
                     .at({"command line", 0, 0}));
 }
