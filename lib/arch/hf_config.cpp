@@ -10,6 +10,7 @@
 
 #include "arch/config_reader.h"
 #include "arch/families.h"
+#include "arch/rope_config.h"
 #include "base/bytes.h"
 #include "base/json_depth.h"
 #include "base/spelling.h"
@@ -226,6 +227,8 @@ class Parser {
     if (family == nullptr) return;
     pass_over_common(config);
     family->read(config, spec);
+    if (out_.errors.empty()) check_rotation(config, spec.rope);
+    if (out_.errors.empty() && spec.sliding_rope) check_rotation(config, *spec.sliding_rope);
     // The head belongs to the whole model: its key counts, if it has one.
     if (nested && (top.mentions("tie_word_embeddings") || !config.mentions("tie_word_embeddings")))
       spec.tied_embeddings = top.boolean({"tie_word_embeddings"}, spec.tied_embeddings);
@@ -237,6 +240,13 @@ class Parser {
   }
 
  private:
+  static void check_rotation(ConfigReader& config, const Rope& rope) {
+    if (rope.kind == RopeKind::kNone || rope.rotary_dim % 2 == 0) return;
+    config.bad_value(has_partial_rotary(config) ? "partial_rotary_factor" : "head_dim",
+                     fmt::format("RoPE would rotate {} dimensions of a head", rope.rotary_dim),
+                     "it rotates pairs of dimensions");
+  }
+
   /// The family to read the config with; nullptr after an error.
   const Family* choose(ConfigReader& config, ModelSpec& spec) {
     if (const Family* family = find_family(spec.model_type)) return family;

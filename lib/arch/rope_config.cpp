@@ -130,7 +130,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   Rope rope;
   const auto beside = defaults.lists ? std::nullopt : config.number("rope_theta");
   rope.theta = beside.value_or(defaults.theta);
-  double partial = config.number({"partial_rotary_factor"}, defaults.partial);
+  double partial = config.number({"partial_rotary_factor"}, defaults.partial.value_or(1.0));
   const int original_beside = config.integer({"original_max_position_embeddings"}, 0, 1, kMostPositions);
   if (scaling) {
     rope.kind = read_kind(*scaling);
@@ -143,6 +143,9 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
     config.bad_value("partial_rotary_factor", fmt::format("'partial_rotary_factor' is {}", partial),
                      "it must be above 0 and at most 1");
     partial = 1;
+  } else if (!defaults.partial && partial != 1) {
+    config.bad_value("partial_rotary_factor", fmt::format("'partial_rotary_factor' is {}", partial),
+                     "models of this family rotate whole heads, and transformers does not read the key: leave it out");
   }
   const bool whole = rope.kind == RopeKind::kProportional;
   rope.rotary_dim = whole ? defaults.head_dim : static_cast<int>(defaults.head_dim * partial);
@@ -163,6 +166,11 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
     rope.factor =
         scaling->number({"factor"}, static_cast<double>(defaults.max_positions) / rope.original_max_positions);
   return rope;
+}
+
+bool has_partial_rotary(ConfigReader& config) {
+  const auto rope = config.child("rope_parameters");
+  return config.has("partial_rotary_factor") || (rope && rope->has("partial_rotary_factor"));
 }
 
 }  // namespace automodel::arch

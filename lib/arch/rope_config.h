@@ -1,6 +1,7 @@
 // Reads RoPE settings from a config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters).
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "arch/config_reader.h"
@@ -12,8 +13,10 @@ struct RopeDefaults {
   double theta = 10000.0;
   int head_dim = 0;       ///< dimensions before partial_rotary_factor
   int max_positions = 0;  ///< context length, used to derive missing values
-  double partial = 1.0;   ///< fraction of the dimensions that RoPE applies to
-  bool lists = false;     ///< rope_theta beside the mapping is a list, from which the family took `theta`
+  /// Fraction of the dimensions that RoPE applies to if the config does not say; none: all, and the config cannot say
+  /// otherwise, because transformers does not read partial_rotary_factor for every family.
+  std::optional<double> partial = {};
+  bool lists = false;  ///< rope_theta beside the mapping is a list, from which the family took `theta`
 };
 
 /// Reads `rope_scaling` if present, else `rope_parameters`. If that mapping has one mapping per layer type,
@@ -22,5 +25,8 @@ struct RopeDefaults {
 /// then from the mapping, then from max_positions. Reports bad-value for unknown kinds and lists of the wrong length,
 /// missing-key for missing required values.
 Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_view layer_type = "full_attention");
+
+/// Whether the config has a partial_rotary_factor, in rope_parameters or beside it.
+bool has_partial_rotary(ConfigReader& config);
 
 }  // namespace automodel::arch

@@ -51,10 +51,15 @@ struct Replacement {
 };
 
 /// LongRoPE has one factor per pair of head dimensions. Heads of latent attention say how many dimensions are rotated,
-/// and their share would be another.
+/// and their share would be another. RoPE rotates pairs: Phi-2's 0.4 of 8 dimensions become 2.
 void shrink_rope(Value& config, const arch::ModelSpec& spec) {
   constexpr const char* kShare = "partial_rotary_factor";
   if (spec.latent && config.find(kShare) != nullptr) config.set(kShare, nullptr);
+  const auto* share = config.find(kShare);
+  if (share != nullptr && share->number() != nullptr) {
+    const int rotated = static_cast<int>(kHeadDim * *share->number());
+    if (rotated % 2 != 0) config.set(kShare, static_cast<double>(std::max(2, rotated - 1)) / kHeadDim);
+  }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto* rope = config.find(key);
     if (rope == nullptr || rope->map() == nullptr) continue;

@@ -587,13 +587,42 @@ TEST_CASE("a mistyped key is an error in a hand-written config", "[arch]") {
   CHECK(below(R"({"type": "mrope", "mrope_section": [16, 24, 24]})").empty());
 }
 
+TEST_CASE("what transformers does not read, or reads otherwise, is not computed in silence", "[arch]") {
+  const auto problems = [](const std::string& type, const std::string& more) {
+    const auto parsed = parse_hf_config(small(type, more), "c.json");
+    return parsed.errors.empty() ? std::string() : to_text(parsed.errors);
+  };
+  const auto whole = problems("llama", R"("rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.5})");
+  CHECK(whole.find("rotate whole heads") != std::string::npos);
+  CHECK(problems("llama", R"("partial_rotary_factor": 1.0)").empty());
+  CHECK(problems("phi3", R"("partial_rotary_factor": 0.5)").empty());
+  CHECK(problems("phi3", R"("partial_rotary_factor": 0.2)").find("rotate 3 dimensions") != std::string::npos);
+  CHECK(problems("gemma3_text", R"("attn_logit_softcapping": null)").empty());
+  CHECK(problems("gemma3_text", R"("attn_logit_softcapping": 5.0)").find("soft cap") != std::string::npos);
+
+  const std::string experts =
+      R"("num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "num_key_value_heads": 2, "rotary_dim": 8)";
+  CHECK(spec_of(small("minimax_m2", experts)).rope.rotary_dim == 8);
+  CHECK(problems("minimax_m2", experts + R"(, "partial_rotary_factor": 0.5)").empty());
+  CHECK(problems("minimax_m2", experts + R"(, "partial_rotary_factor": 0.25)").find("4 dim") != std::string::npos);
+
+  const auto gemma = [](const std::string& word) { return spec_of(small("gemma", R"("hidden_act": ")" + word + '"')); };
+  CHECK(gemma("gelu").activation == Activation::kGeluTanh);
+  CHECK(gemma("relu").activation == Activation::kRelu);
+  for (const std::string type : {"qwen3_next", "qwen3_5_text", "mamba2", "bamba"}) {
+    CAPTURE(type);
+    CHECK(problems(type, R"("hidden_act": "gelu")").find("'hidden_act' is 'gelu'") != std::string::npos);
+    CHECK(problems(type, R"("hidden_act": "swish")").find("'hidden_act'") == std::string::npos);
+  }
+}
+
 TEST_CASE("RoPE settings are read in the formats of transformers 4 and 5", "[arch]") {
   const auto rope = [](const std::string& more) { return spec_of(small("llama", more)).rope; };
   CHECK(rope("").theta == 10000);
   CHECK(rope("").rotary_dim == 16);
   CHECK(rope(R"("rope_theta": 5e5)").theta == 5e5);
   CHECK(rope(R"("rope_theta": 1, "rope_parameters": {"rope_theta": 7.0})").theta == 7);
-  CHECK(rope(R"("partial_rotary_factor": 0.25)").rotary_dim == 4);
+  CHECK(spec_of(small("phi3", R"("partial_rotary_factor": 0.25)")).rope.rotary_dim == 4);
   const auto linear =
       rope(R"("rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "yarn"})");
   CHECK(linear.kind == RopeKind::kLinear);

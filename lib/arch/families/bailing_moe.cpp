@@ -26,6 +26,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 32768;
   defaults.rope_theta = 600'000.0;
+  defaults.partial_rotary = 1.0;
   const int width = defaults.head_dim = config.integer({"head_dim"}, 128, 1, kMostWidth);
   // Ling-1T gives the number of RoPE dimensions, the smaller models the fraction.
   if (const int turned = config.integer({"rotary_dim"}, 0, 0, kMostWidth); turned > 0)

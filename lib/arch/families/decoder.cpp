@@ -120,7 +120,7 @@ void read_decoder(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& 
 Rope read_sliding_rope(ConfigReader& config, const ModelSpec& spec, double theta) {
   const auto both = config.child("rope_parameters");
   if (!config.has("rope_scaling") && both && both->has("sliding_attention"))
-    return read_rope(config, {theta, spec.head_dim, spec.max_positions}, "sliding_attention");
+    return read_rope(config, {theta, spec.head_dim, spec.max_positions, 1.0}, "sliding_attention");
   Rope rope;
   rope.theta = theta;
   rope.rotary_dim = spec.head_dim;

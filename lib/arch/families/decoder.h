@@ -21,10 +21,10 @@ struct DecoderDefaults {
   int vocab = 0;
   int layers = 0;
   int heads = 0;
-  int kv_heads = 0;     ///< used only together with `heads`
-  int head_dim = 0;     ///< 0: hidden size / heads
-  int rotated_dim = 0;  ///< dimensions of a head that RoPE may apply to; 0: all
-  double partial_rotary = 1.0;
+  int kv_heads = 0;                           ///< used only together with `heads`
+  int head_dim = 0;                           ///< 0: hidden size / heads
+  int rotated_dim = 0;                        ///< dimensions of a head that RoPE may apply to; 0: all
+  std::optional<double> partial_rotary = {};  ///< RopeDefaults::partial
   bool tied = false;
   std::optional<int> pad_token = {};
   double initializer_range = 0.02;

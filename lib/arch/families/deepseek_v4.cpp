@@ -134,6 +134,7 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 1048576;
+  defaults.rope_theta = 0;
   defaults.vocab = 129280;
   defaults.layers = 43;
   defaults.heads = 64;

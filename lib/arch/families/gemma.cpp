@@ -7,10 +7,11 @@ namespace gemma {
 void read(ConfigReader& config, ModelSpec& spec) {
   auto defaults = gemma_defaults();
   defaults.max_positions = 8192;
-  // Published configs may have the exact "gelu" as hidden_act, which transformers replaces by the tanh form.
+  // Older configs have both keys, or the exact "gelu" as hidden_act, which transformers takes for the tanh form.
   if (!config.has("hidden_activation")) defaults.activation_key = "hidden_act";
+  config.pass_over({"hidden_act"});
   read_decoder(config, spec, defaults);
-  spec.activation = Activation::kGeluTanh;
+  if (spec.activation == Activation::kGelu) spec.activation = Activation::kGeluTanh;
   spec.norm_scale = NormScale::kOnePlusInFloat;
   read_gemma(config, spec);
   refuse_bidirectional(config);

@@ -21,7 +21,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.head_norm.emplace();
   read_gemma(config, spec);
   spec.attention_scale = 1 / std::sqrt(config.number({"query_pre_attn_scalar"}, 256.0));
-  spec.attention_softcap = config.number({"attn_logit_softcapping"}, 0.0);
+  if (config.number({"attn_logit_softcapping"}, 0.0) != 0)
+    config.bad_value("attn_logit_softcapping", "Gemma 3 has no soft cap of attention scores",
+                     "transformers does not read the key: leave it out");
   spec.logit_softcap = config.number({"final_logit_softcapping"}, 0.0);
   spec.sliding_window = config.integer({"sliding_window"}, 4096, 1, kMostPositions);
   const int pattern = config.integer({"sliding_window_pattern", "_sliding_window_pattern"}, 6, 1, kMostLayers);

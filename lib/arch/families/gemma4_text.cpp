@@ -75,6 +75,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   auto defaults = gemma_defaults();
   defaults.max_positions = 131072;
   defaults.rope_theta = 1'000'000.0;
+  defaults.partial_rotary = 1.0;
   defaults.vocab = 262144;
   defaults.layers = 30;
   defaults.heads = 8;

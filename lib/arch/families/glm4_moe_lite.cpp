@@ -10,6 +10,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 202752;
   defaults.norm_eps = 1e-5;
+  defaults.partial_rotary = 1.0;
   read_latent_decoder(config, spec, defaults, {.q_rank = 768, .nope_dim = 192, .v_dim = 256});
   spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
   read_sigmoid_experts(config, spec, {.scaling = 1.8, .ffn = 1536});

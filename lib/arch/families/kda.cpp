@@ -21,6 +21,7 @@ MixtureOfExperts& read_kimi_experts(ConfigReader& config, ModelSpec& spec) {
 }
 
 void read_channel_delta(ConfigReader& config, ModelSpec& spec, int heads, int width, int taps) {
+  require_silu(config);
   auto& state = spec.recurrence.emplace();
   state.heads = state.groups = config.integer({"linear_num_heads"}, heads, 1, kMostWidth);
   state.key_dim = state.value_dim = config.integer({"linear_head_dim"}, width, 1, kMostWidth);

@@ -1,19 +1,37 @@
+#include <fmt/format.h>
+
 #include "arch/families/decoder.h"
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
+#include "arch/rope_config.h"
 
 namespace automodel::arch {
 namespace minimax_m2 {
+
+/// Published configs have rotary_dim; where there is a partial_rotary_factor, transformers does not read it.
+void read_rotary(ConfigReader& config, ModelSpec& spec) {
+  const int turned = config.integer({"rotary_dim"}, spec.rope.rotary_dim, 2, kMostWidth);
+  if (turned > spec.head_dim)
+    config.bad_value("rotary_dim",
+                     fmt::format("'rotary_dim' is {}, and a head has {} dimensions", turned, spec.head_dim),
+                     "RoPE cannot rotate more");
+  else if (has_partial_rotary(config) && turned != spec.rope.rotary_dim)
+    config.bad_value("rotary_dim",
+                     fmt::format("'rotary_dim' is {}, and 'partial_rotary_factor' rotates {} dimensions", turned,
+                                 spec.rope.rotary_dim),
+                     "leave one of them out");
+  spec.rope.rotary_dim = turned;
+}
 
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 196608;
   defaults.rope_theta = 5'000'000.0;
+  defaults.partial_rotary = 1.0;
   defaults.kv_heads = 8;
   defaults.head_dim = 128;
   read_decoder(config, spec, defaults);
-  if (const auto turned = config.integer("rotary_dim"); turned && *turned > 0 && *turned <= spec.head_dim)
-    spec.rope.rotary_dim = *turned;
+  read_rotary(config, spec);
   if (config.boolean({"use_qk_norm"}, true)) spec.head_norm = HeadNorm{.span = HeadNorm::Span::kAllHeads};
   auto& moe = read_experts(config, spec, {"num_local_experts", "num_experts"}, 0.001);
   moe.ffn = spec.ffn;

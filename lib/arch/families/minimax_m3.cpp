@@ -7,6 +7,7 @@
 #include "arch/families/decoder.h"
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
+#include "arch/rope_config.h"
 
 namespace automodel::arch {
 namespace minimax_m3 {
@@ -115,10 +116,8 @@ void read_moe(ConfigReader& config, ModelSpec& spec) {
 
 /// transformers rotates what partial_rotary_factor says, and does not read rotary_dim.
 void check_rotary(ConfigReader& config, const ModelSpec& spec) {
-  const auto rope = config.child("rope_parameters");
-  const bool said = config.has("partial_rotary_factor") || (rope && rope->has("partial_rotary_factor"));
   const auto turned = config.integer("rotary_dim");
-  if (turned && !said && *turned != spec.head_dim)
+  if (turned && !has_partial_rotary(config) && *turned != spec.head_dim)
     config.bad_value("rotary_dim", fmt::format("'rotary_dim' is {}, without a partial_rotary_factor", *turned),
                      fmt::format("give partial_rotary_factor: {}", static_cast<double>(*turned) / spec.head_dim));
 }
@@ -128,6 +127,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 524288;
   defaults.rope_theta = 5'000'000.0;
+  defaults.partial_rotary = 1.0;
   defaults.head_dim = 128;
   defaults.ffn_key = "dense_intermediate_size";
   defaults.activation_key = "";  // the activation is of its own kind, whatever hidden_act says

@@ -28,6 +28,7 @@ void check_rotary_share(ConfigReader& config, const ModelSpec& spec) {
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 1048576;
+  defaults.partial_rotary = 1.0;  // checked below
   defaults.pad_token = 11;
   config.pass_over({"pretraining_tp"});
   read_latent_decoder(config, spec, defaults,

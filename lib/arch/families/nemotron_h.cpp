@@ -70,7 +70,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.activation = "relu2";
   defaults.layers = layers_of(config);
   read_decoder(config, spec, defaults);
-  config.pass_over({"hidden_dropout", "mamba_hidden_act", "mamba_proj_bias", "attention_head_dim", "n_shared_experts",
+  config.pass_over({"hidden_dropout", "mamba_proj_bias", "attention_head_dim", "n_shared_experts",
                     "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
                     "time_step_limit", "sliding_window", "norm_eps", "rms_norm_eps", "rope_theta"});
   spec.pad_token = std::nullopt;  // its embedding is trained like any other
@@ -86,7 +86,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
               .taps = "conv_kernel",
               .conv_bias = "use_conv_bias",
               .in_bias = "use_bias",
-              .out_bias = "use_bias"},
+              .out_bias = "use_bias",
+              .activation = "mamba_hidden_act"},
              {.heads = 128, .head_dim = 64, .groups = 8, .state = 128});
   spec.recurrence->least_step = config.number({"time_step_min"}, 0.001);
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);

@@ -9,6 +9,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 4096;
   defaults.norm_eps = 1e-5;
+  defaults.partial_rotary = 1.0;
   defaults.pad_token = 32000;
   read_decoder(config, spec, defaults);
   read_uniform_window(config, spec, 0);

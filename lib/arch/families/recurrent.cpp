@@ -24,7 +24,13 @@ void check_state(ConfigReader& config, const ModelSpec& spec, std::string_view h
       .hint("the keys of a group serve the same number of heads");
 }
 
+void require_silu(ConfigReader& config, std::string_view key) {
+  if (const auto given = config.text({key}, "silu"); given != "silu" && given != "swish")
+    config.bad_value(key, fmt::format("'{}' is '{}'", key, given), "convolutions of recurrent layers use silu");
+}
+
 void read_gated_delta(ConfigReader& config, ModelSpec& spec) {
+  require_silu(config);
   auto& state = spec.recurrence.emplace();
   state.groups = config.integer({"linear_num_key_heads"}, 16, 1, kMostWidth);
   state.heads = config.integer({"linear_num_value_heads"}, 32, 1, kMostWidth);
@@ -48,6 +54,7 @@ void lay_out_gated_delta(const ModelSpec& spec, LayerBuilder& layer) {
 }
 
 Recurrence& read_mamba(ConfigReader& config, ModelSpec& spec, const MambaKeys& keys, const MambaDefaults& defaults) {
+  require_silu(config, keys.activation);
   auto& state = spec.recurrence.emplace();
   state.heads = config.integer({keys.heads}, defaults.heads, 1, kMostWidth);
   state.value_dim = config.integer({keys.head_dim}, defaults.head_dim, 1, kMostWidth);

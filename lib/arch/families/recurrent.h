@@ -14,6 +14,9 @@ void read_attention_interval(ConfigReader& config, ModelSpec& spec, Mixer mixer,
 /// Reports a number of heads that is not a multiple of the number of groups.
 void check_state(ConfigReader& config, const ModelSpec& spec, std::string_view heads_key, std::string_view groups_key);
 
+/// Refuses an activation of the recurrent layers' convolutions other than SiLU.
+void require_silu(ConfigReader& config, std::string_view key = "hidden_act");
+
 /// The keys of Qwen3-Next's gated delta rule: linear_{num_key_heads,num_value_heads,key_head_dim,value_head_dim,
 /// conv_kernel_dim}.
 void read_gated_delta(ConfigReader& config, ModelSpec& spec);
@@ -25,6 +28,7 @@ void lay_out_gated_delta(const ModelSpec& spec, LayerBuilder& layer);
 struct MambaKeys {
   std::string_view heads, head_dim, groups, state, taps, conv_bias;
   std::string_view in_bias, out_bias;
+  std::string_view activation = "hidden_act";
 };
 inline constexpr MambaKeys kBambaKeys = {.heads = "mamba_n_heads",
                                          .head_dim = "mamba_d_head",

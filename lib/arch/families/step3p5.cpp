@@ -51,7 +51,7 @@ double of_kind(ConfigReader& config, const ModelSpec& spec, LayerAttention kind,
 /// transformers 5 writes rope_parameters by kind of layer. Published configs have lists, and rope_scaling, which is of
 /// full-attention layers.
 Rope read_rope_of(ConfigReader& config, const ModelSpec& spec, LayerAttention kind) {
-  RopeDefaults defaults{kTheta, spec.head_dim, spec.max_positions};
+  RopeDefaults defaults{kTheta, spec.head_dim, spec.max_positions, 1.0};
   auto given = config.child("rope_parameters");
   if (given && given->has(name_of(kind))) return read_rope(config, defaults, name_of(kind));
   if (given)
@@ -59,9 +59,10 @@ Rope read_rope_of(ConfigReader& config, const ModelSpec& spec, LayerAttention ki
                      "it must have full_attention and sliding_attention; or write rope_theta and rope_scaling");
   defaults.lists = true;
   defaults.theta = of_kind(config, spec, kind, "rope_theta", kTheta);
-  defaults.partial = of_kind(config, spec, kind, "partial_rotary_factors", 1.0);
+  const double partial = of_kind(config, spec, kind, "partial_rotary_factors", 1.0);
+  defaults.partial = partial;
   if (kind == LayerAttention::kFull) return read_rope(config, defaults);
-  return {.theta = defaults.theta, .rotary_dim = static_cast<int>(spec.head_dim * defaults.partial)};
+  return {.theta = defaults.theta, .rotary_dim = static_cast<int>(spec.head_dim * partial)};
 }
 
 void read_attention(ConfigReader& config, ModelSpec& spec) {
