@@ -606,6 +606,12 @@ TEST_CASE("what transformers does not read, or reads otherwise, is not computed 
   CHECK(problems("minimax_m2", experts + R"(, "partial_rotary_factor": 0.5)").empty());
   CHECK(problems("minimax_m2", experts + R"(, "partial_rotary_factor": 0.25)").find("4 dim") != std::string::npos);
 
+  const std::string both = R"("original_max_position_embeddings": 32, "num_key_value_heads": 2, "num_local_experts": 4,
+      "num_experts_per_tok": 2, "max_position_embeddings": 64, "rope_scaling": {"type": "longrope", "short_factor":
+      [1,1,1,1,1,1,1,1], "long_factor": [2,2,2,2,2,2,2,2], "original_max_position_embeddings": 16})";
+  CHECK(spec_of(small("phimoe", both)).rope.original_max_positions == 16);
+  CHECK(spec_of(small("phi3", both)).rope.original_max_positions == 32);
+
   const auto gemma = [](const std::string& word) { return spec_of(small("gemma", R"("hidden_act": ")" + word + '"')); };
   CHECK(gemma("gelu").activation == Activation::kGeluTanh);
   CHECK(gemma("relu").activation == Activation::kRelu);

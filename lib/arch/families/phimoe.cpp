@@ -12,6 +12,9 @@ void read_scales(ConfigReader& config, Rope& rope) {
   if (rope.kind != RopeKind::kLongRope) return;
   auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   rope.long_factor = rope.short_factor;
+  // Elsewhere the one beside the mapping comes first.
+  rope.original_max_positions =
+      scaling->integer({"original_max_position_embeddings"}, rope.original_max_positions, 1, kMostPositions);
   rope.short_attention_factor = scaling->number("short_mscale");
   if (const auto factor = scaling->number("long_mscale")) rope.attention_factor = factor;
 }
