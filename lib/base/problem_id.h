@@ -95,6 +95,7 @@ inline constexpr std::string_view kProblemIds[] = {
     "adapter-base",
     "no-chat-template",
     "no-end-of-turn",
+    "answers-end-early",
     "prompt-too-long",
     "adapters-alone",
     "bad-json",

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "config/value.h"
 #include "data/bad_rows.h"
 #include "data/content_hash.h"
@@ -188,6 +189,7 @@ class BuiltOpening {
     for (std::size_t t = 0; t < built->labels.size(); ++t)
       built->labels[t] = stored_label(built->labels[t], static_cast<std::int64_t>(t) < built->attended);
     out.add(built->input_ids, built->labels);
+    rows_with_cut_answers_ += built->cuts_answers ? 1 : 0;
     if (context_.pictures) pictures_.push_back(std::move(built->pictures));
   }
 
@@ -228,6 +230,15 @@ class BuiltOpening {
     }
     if (!parts.extra.empty() && labels > 0 && context_.classes == 0)
       ends.finish(context_);  // rows come from a chat template
+    if (rows_with_cut_answers_ > 0 && !context_.quiet)
+      log::warning(
+          Diagnostic{"answers-end-early"}
+              .says("in {} of {} rows of {}, labels end inside an answer", rows_with_cut_answers_, store.rows(),
+                    context_.key)
+              .hint("they end at the first token that the chat template puts behind an answer, as NeMo AutoModel's do, "
+                    "and the answer has this token too: let the template put a special token there; 'automodel data' "
+                    "shows what is learned")
+              .of(context_.key));
     const std::int64_t multiple = builder.common_multiple();
     const std::int64_t common = multiple == 0 ? 0 : (longest + multiple - 1) / multiple * multiple;
     std::string summary = fmt::format("{}: {} rows, {} tokens, {} labels{}", settings_.kind, store.rows(),
@@ -245,6 +256,7 @@ class BuiltOpening {
   const DatasetContext& context_;
   Diagnostics& problems_;
   std::vector<std::vector<PictureSource>> pictures_ = {};  ///< of a model that takes them, by row
+  std::int64_t rows_with_cut_answers_ = 0;
 };
 
 }  // namespace

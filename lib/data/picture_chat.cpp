@@ -1,6 +1,7 @@
 #include "data/picture_chat.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -175,6 +176,32 @@ bool PictureChat::find_marks() {
   return true;
 }
 
+// LLaVA's template puts a space and </s> behind an answer, so that a token for a space inside of one ends its labels.
+bool PictureChat::cuts_answers(const std::vector<std::int32_t>& ids, const std::vector<bool>& answers,
+                               const ordered_json& messages) const {
+  if (!marks_) return false;
+  const auto trimmed = [](const std::string& text) {
+    const auto begin = text.find_first_not_of(" \n"), end = text.find_last_not_of(" \n");
+    return begin == std::string::npos ? std::string() : text.substr(begin, end + 1 - begin);
+  };
+  auto message = messages.begin();
+  for (auto at = answers.begin(); at != answers.end();) {
+    const auto begin = std::find(at, answers.end(), true);
+    const auto end = std::find(begin, answers.end(), false);
+    if (end == answers.end()) return false;  // the last answer, whole or cut with its row
+    message = std::find_if(message, messages.end(), [](const auto& each) { return each["role"] == "assistant"; });
+    if (message == messages.end()) return false;
+    std::string text;
+    for (const auto& part : (*message++)["content"])
+      if (part["type"] == "text") text += part["text"].template get<std::string>();
+    const std::span learned(ids.data() + (begin - answers.begin()), static_cast<std::size_t>(end - begin - 1));
+    const auto found = trimmed(tokenizer_->folder().decode(learned, /*skip_special=*/true));
+    if (trimmed(text).starts_with(found) && trimmed(text) != found) return true;
+    at = end;
+  }
+  return false;
+}
+
 std::vector<bool> PictureChat::answers_in(const std::vector<std::int32_t>& ids, const ordered_json& messages) const {
   if (marks_) return marks_->find(ids);
   std::vector<AnswerText> answers;
@@ -206,6 +233,7 @@ BuiltRow PictureChat::build(const ordered_json& messages, const ordered_json& to
     ids.erase(end, ids.end());
   }
   const auto answers = answers_in(ids, messages);
+  out.cuts_answers = cuts_answers(ids, answers, messages);
   for (std::size_t t = 1; t < ids.size(); ++t) out.labels.push_back(answers[t] ? ids[t] : kIgnoredLabel);
   if (!ids.empty()) ids.pop_back();
   out.attended = std::ssize(ids);

@@ -60,6 +60,9 @@ class PictureChat {
   /// What shows answers; false if nothing does.
   bool find_marks();
   std::vector<bool> answers_in(const std::vector<std::int32_t>& ids, const nlohmann::ordered_json& messages) const;
+  /// Whether labels end inside an answer.
+  bool cuts_answers(const std::vector<std::int32_t>& ids, const std::vector<bool>& answers,
+                    const nlohmann::ordered_json& messages) const;
 
   std::shared_ptr<const RowTokenizer> tokenizer_;
   std::unique_ptr<const ChatFormat> chat_;

@@ -18,6 +18,7 @@ struct BuiltRow {
   std::vector<std::int32_t> labels = {};     ///< shifted: labels[t] is what position t must predict
   std::int64_t attended = 0;                 ///< the attention mask is 1 for this many leading positions, 0 after them
   std::vector<PictureSource> pictures = {};  ///< in the order of their placeholders
+  bool cuts_answers = false;  ///< labels end inside an answer, at a token that the template puts behind it
 
   bool has_labels() const;
 };

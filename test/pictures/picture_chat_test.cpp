@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/recipe.h"
 #include "data/open_dataset.h"
 #include "golden_folder.h"
@@ -137,6 +138,25 @@ TEST_CASE("rows with pictures have the ids of transformers' processors", "[pictu
                        .stop = "<|im_end|>"}};
     CHECK(check_text(qwen, families[name]["text"]) == 9);
   }
+}
+
+TEST_CASE("answers whose labels end at a token inside of them are warned about", "[pictures]") {
+  const auto warnings = [](const Family& family) {
+    const test::TemporaryFolder folder;
+    const Json row = {{"messages", question(Json::array({{{"type", "text"}, {"text", "Is it?"}}}))}};
+    std::string lines;
+    log::set_listener([&](std::string_view line) { lines += line; });
+    const auto opened = open_rows(folder, {row, row}, "", false, family);
+    log::set_listener({});
+    REQUIRE(opened.dataset);
+    return lines;
+  };
+  // LLaVA's template ends answers with a space, and in its tokenizer a word begins with one.
+  CHECK_THAT(warnings({}), Catch::Contains("answers-end-early") && Catch::Contains("in 2 of 2 rows of dataset"));
+  CHECK_THAT(warnings({"qwen3_vl", {.placeholder = 328, .processor = processor_of("qwen3_vl")}}),
+             !Catch::Contains("answers-end-early"));
+  CHECK_THAT(warnings({"mistral3", {.placeholder = 10, .processor = processor_of("mistral3")}}),
+             !Catch::Contains("answers-end-early"));
 }
 
 TEST_CASE("pictures of any size have the tokens that their resized size needs, or are refused", "[pictures]") {
