@@ -3,10 +3,11 @@
 
   sweep.py BIN_FOLDER resume [--sample K --seed N] [--match TEXT]   runs that were stopped and go on: as if they never had
   sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
+  sweep.py BIN_FOLDER random [--sample K --seed N] [--match FAMILY] random recipes on random meshes: losses and norms of one rank
   sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family and feature on every mesh on GPUs that
                                                                     compute nothing (test/null_device): LibTorch refuses none
 
-A case is a row of one table in a column of another. What a plan refuses with a reason is counted; every row and every column
+A case is a row of one table in a column of another, or drawn. What a plan refuses with a reason is counted; every row and every column
 must run somewhere, so that a misspelt one fails.
 """
 import argparse
@@ -197,6 +198,104 @@ VERIFY_MESHES = {
 ADAPTERS = {"": "", ", lora": "peft.match_all_linear=true peft.dim=4"}
 
 
+# What changes numbers is drawn for both runs, the rest for the second. In float64, so that rounding hides nothing.
+RANDOM = """\
+seed: 3
+device: cpu
+model: {torch_dtype: float64}
+step_scheduler: {global_batch_size: 8, local_batch_size: 8, max_steps: 3, num_epochs: null, ckpt_every_steps: null, val_every_steps: null}
+checkpoint: {enabled: false}
+logging: {progress: false, tensorboard: false}
+dist_env: {timeout_minutes: 0.5}
+"""
+RANDOM_CASES = 400  # unless --sample says another number; a case needs two to six seconds
+# Padding has a say in these: scales of long and short batches; equal scores of an index.
+SAME_LENGTHS = {"phimoe", "deepseek_v32", "deepseek_v4", "glm_moe_dsa"}
+SCHEDULES = ["gpipe", "1f1b", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "V-Half", "V-Min", "ZB-H1",
+             "ZB-H2", "searched"]
+
+
+def some(draw, words):
+    """Each of the words with a probability; a list stands for one of its items."""
+    return [draw.choice(word) if isinstance(word, list) else word for word, share in words if draw.random() < share]
+
+
+def draw_numbers(draw, family, rows):
+    """Words that change what is computed."""
+    drawn_rows = family not in SAME_LENGTHS and draw.random() < 0.7
+    words = [f"dataset={{_target_: tokens, path: {rows}}}" if drawn_rows else f"dataset={{_target_: mock, seq_length: {draw.choice([16, 24, 32])}}}"]
+    if drawn_rows and draw.random() < 0.5:
+        words += ["packed_sequence.packed_sequence_size=48"] + some(draw, [("packed_sequence.packing_strategy=neat", 0.5)])
+    adapters = draw.choice(["", "", "", "lora", "dora", "8 bits", "all", "frozen"])
+    if adapters in ("lora", "dora", "8 bits"):
+        words += ["peft.match_all_linear=true", "peft.dim=4"]
+    words += {"dora": ["peft.use_dora=true"], "8 bits": ["quantization.load_in_8bit=true"], "all": ["peft.target_modules=['*']", "peft.dim=4"],
+              "frozen": ["freeze_config.freeze_modules=[{path: model.embed_tokens}, {glob: '*.layers.0'}]"]}.get(adapters, [])
+    if adapters in ("lora", "dora", "all"):
+        words += some(draw, [("peft.dropout=0.2", 0.3)])
+    elif not adapters and not drawn_rows:
+        words += some(draw, [("neftune.noise_alpha=5", 0.3)])
+    words += [f"optimizer._target_={draw.choice(['adamw', 'adam', 'sgd', 'muon'])}", "optimizer.lr=0.01"]
+    return words + some(draw, [("clip_grad_norm.max_norm=0.05", 0.3), ("model.tie_word_embeddings=true", 0.15)])
+
+
+def draw_execution(draw):
+    """Words that change how it is computed."""
+    ranks = left = draw.choice([1, 2, 2, 4])
+    sizes = {}
+    for axis in draw.sample(["tp", "pp", "cp", "dp"], 4):
+        sizes[axis] = draw.choice([k for k in (1, 2, 4) if k <= left]) if axis != "dp" else 1
+        left //= sizes[axis]
+    tp, pp, cp, dp = sizes["tp"], sizes["pp"], sizes["cp"], left
+    strategy = draw.choice(["ddp", "fsdp2", "fsdp2", "megatron_fsdp"])
+    words = [f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    words += [f"distributed.strategy={strategy}"] + [f"distributed.{axis}_size={sizes[axis]}" for axis in ("tp", "pp", "cp") if sizes[axis] > 1]
+    if ranks > pp:
+        words += some(draw, [(f"distributed.ep_size={ranks // pp}", 0.3)])
+    if tp > 1:
+        overlap = [f"model_parallel.tp_comm_{key}=false" for key in ("bulk_wgrad", "bulk_dgrad", "overlap_ag", "overlap_rs")]
+        overlap += [f"model_parallel.tp_comm_{key}=true" for key in ("overlap_disable_qkv", "overlap_disable_fc1", "overlap_rs_dgrad")]
+        words += some(draw, [(f"model_parallel.expert_tensor_parallel_size={tp}", 0.2)])
+        if draw.random() < 0.6:
+            words += ["model_parallel.sequence_parallel=true"]
+            words += ["model_parallel.tp_comm_overlap=true", *some(draw, [(overlap, 0.7)])] if draw.random() < 0.5 else []
+    if cp > 1:
+        words += ["model_parallel.cp_comm_type=" + draw.choice(["p2p", "all_gather", "a2a"])]
+    if strategy == "megatron_fsdp":
+        words += [f"distributed.zero_dp_strategy={draw.choice([0, 1, 2, 3])}"]
+        words += some(draw, [(f"distributed.{word}", 0.25) for word in ("overlap_grad_reduce=false", "overlap_param_gather=false",
+                                                                        "disable_bucketing=true", "fsdp_double_buffer=true")])
+    if strategy == "fsdp2":
+        words += some(draw, [(f"distributed.{word}", 0.25) for word in ("reshard_after_forward=true", "defer_fsdp_grad_sync=false",
+                                                                        "enable_fsdp2_prefetch=true",
+                                                                        "offload_policy={_target_: torch.distributed.fsdp.CPUOffloadPolicy}")])
+        words += some(draw, [(f"distributed.dp_replicate_size={dp}", 0.3 if dp > 1 else 0)])
+    rows = min(draw.choice([1, 2, 4, 8]), 8 // dp)
+    words += [f"step_scheduler.local_batch_size={rows}"]
+    if pp > 1:
+        schedule = draw.choice(SCHEDULES)
+        words += [f"distributed.pipeline.pp_schedule={schedule}", f"distributed.pipeline.pp_microbatch_size={draw.choice([k for k in (1, 2) if k <= rows])}"]
+        if schedule.startswith(("Interleaved", "Looped")):
+            words += ["distributed.pipeline.layers_per_stage=1"]
+        words += some(draw, [(["distributed.pipeline.merge_accumulation=true", "distributed.pipeline.merge_accumulation=false"], 0.4)])
+    return words + some(draw, [(["distributed.activation_checkpointing=full", "distributed.activation_checkpointing=selective"], 0.4),
+                               (["loss_fn._target_=chunked_ce", "loss_fn._target_=fused_linear_ce", "loss_fn._target_=te_parallel_ce"], 0.5),
+                               (["model_parallel.gradient_accumulation_fusion=true", "model_parallel.delay_wgrad_compute=true"], 0.2)])
+
+
+def random_cases(sweep, seed, count, match):
+    """Name, words of both runs, and words of the second."""
+    draw = random.Random(seed)
+    rows = sweep.folder / "rows.jsonl"
+    # Lengths that every mesh's padding divides: else packs of context-parallel ranks would hold other rows.
+    lengths = [8 * draw.randint(1, 3) for _ in range(40)]
+    rows.write_text("".join(json.dumps({"input_ids": [draw.randrange(3, 100) for _ in range(length)]}) + "\n" for length in lengths))
+    found = [(name, words) for name, words in families(sweep.folder, 1) if match in name]
+    for number in range(count):
+        family, words = draw.choice(found)
+        yield f"{number}: {family}", [words, *draw_numbers(draw, family, rows)], draw_execution(draw)
+
+
 class Failed(Exception):
     pass
 
@@ -212,6 +311,7 @@ class Sweep:
         (self.folder / "resume.yaml").write_text(RECIPE)
         (self.folder / "verify.yaml").write_text(VERIFIED)
         (self.folder / "device.yaml").write_text(ON_DEVICE)
+        (self.folder / "random.yaml").write_text(RANDOM)
         if preload:
             self.environment["LD_PRELOAD"] = preload.read_text()
 
@@ -250,6 +350,18 @@ class Sweep:
     def verify(self, words):
         self.run("verify", "verify", *words)
 
+    def random(self, common, more):
+        """A run on one rank, and one as it was drawn."""
+        steps = []
+        for name, words in (("alone", common), ("drawn", common + more)):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            self.run("train", "random", *words, f"checkpoint.checkpoint_dir={self.folder / name}")
+            rows = map(json.loads, (self.folder / name / "training.jsonl").read_text().splitlines())
+            steps.append([[row[key] for key in ("loss", "grad_norm")] for row in rows if "loss" in row])
+        alone, drawn = steps
+        if len(alone) != 3 or any(abs(x - y) > 1e-6 * max(1, x) for a, b in zip(alone, drawn, strict=True) for x, y in zip(a, b)):
+            raise Failed(f"{drawn}, on one rank {alone}\n{shlex.join(common)}\n{shlex.join(more)}")
+
     def device(self, words):
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         self.run("train", "resume" if "--device" in words else "device", *words, f"checkpoint.checkpoint_dir={self.folder / 'run'}")
@@ -283,7 +395,7 @@ def families(folder, multiple):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("what", choices=["resume", "verify", "device"])
+    parser.add_argument("what", choices=["resume", "verify", "random", "device"])
     parser.add_argument("--preload", type=pathlib.Path, help="device: the file that test/null_device/build.py wrote")
     parser.add_argument("--sample", type=int, help="so many random cases")
     parser.add_argument("--seed", type=int, default=1)
@@ -293,8 +405,11 @@ def main():
         print("skipped: the null device is not built")
         return 77
     sweep = Sweep(arguments.bin, arguments.preload)
+    rows = columns = {}
     if arguments.what == "resume":
         rows, columns = FEATURES, RESUME_MESHES
+    elif arguments.what == "random":
+        pass
     else:
         # What the grouped GEMM of a GPU cannot read makes the host fetch how many rows each expert has, which are zeros here.
         multiple = 16 if arguments.what == "device" else 1
@@ -307,17 +422,21 @@ def main():
     whole = not arguments.sample and not arguments.match
     if arguments.sample:
         cases = random.Random(arguments.seed).sample(cases, min(arguments.sample, len(cases)))
+    cases = [(f"{row} on {column}", {row, column}, [shlex.split(rows[row]) + shlex.split(columns[column])]) for row, column in cases]
+    if arguments.what == "random":
+        drawn = random_cases(sweep, arguments.seed, arguments.sample or RANDOM_CASES, arguments.match)
+        cases = [(name, {name}, [common, more]) for name, common, more in drawn]
     refused, failed, ran = collections.Counter(), [], set()
-    for row, column in cases:
+    for name, parts, words in cases:
         try:
-            getattr(sweep, arguments.what)(shlex.split(rows[row]) + shlex.split(columns[column]))
-            ran |= {row, column}
+            getattr(sweep, arguments.what)(*words)
+            ran |= parts
         except Refused as problem:
             refused[str(problem)] += 1
             if not whole:
-                print(f"{row} on {column}: refused, {problem}", flush=True)
+                print(f"{name}: refused, {problem}", flush=True)
         except Failed as problem:
-            failed.append(f"{row} on {column}")
+            failed.append(name)
             print(f"{failed[-1]}: {problem}", flush=True)
     failed += [f"{name}: refused everywhere" for name in [*rows, *columns] if whole and name not in ran]
     print(f"{len(cases)} cases, {sum(refused.values())} refused ({', '.join(f'{count} {name}' for name, count in refused.most_common())}), "
