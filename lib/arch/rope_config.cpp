@@ -122,9 +122,13 @@ bool extends_context(RopeKind kind) {
 
 }  // namespace
 
+std::optional<ConfigReader> rope_settings(ConfigReader& config) {
+  return config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+}
+
 Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_view layer_type) {
   config.pass_over({"rope_scaling", "rope_parameters"});
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   if (scaling && scaling->has(layer_type)) scaling = scaling->child(layer_type);
 
   Rope rope;
@@ -169,7 +173,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
 }
 
 bool has_partial_rotary(ConfigReader& config) {
-  const auto rope = config.child("rope_parameters");
+  const auto rope = rope_settings(config);
   return config.has("partial_rotary_factor") || (rope && rope->has("partial_rotary_factor"));
 }
 

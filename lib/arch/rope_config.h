@@ -19,14 +19,17 @@ struct RopeDefaults {
   bool lists = false;  ///< rope_theta beside the mapping is a list, from which the family took `theta`
 };
 
-/// Reads `rope_scaling` if present, else `rope_parameters`. If that mapping has one mapping per layer type,
+/// The mapping with RoPE's settings: `rope_scaling` if present, else `rope_parameters`.
+std::optional<ConfigReader> rope_settings(ConfigReader& config);
+
+/// Reads the RoPE of rope_settings(). If that mapping has one mapping per layer type,
 /// `layer_type` ("full_attention", "sliding_attention") selects one. rope_theta and partial_rotary_factor may be in the
 /// mapping, which takes precedence, or next to it. original_max_position_embeddings is taken from next to the mapping,
 /// then from the mapping, then from max_positions. Reports bad-value for unknown kinds and lists of the wrong length,
 /// missing-key for missing required values.
 Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_view layer_type = "full_attention");
 
-/// Whether the config has a partial_rotary_factor, in rope_parameters or beside it.
+/// Whether the config has a partial_rotary_factor, in rope_settings() or beside it.
 bool has_partial_rotary(ConfigReader& config);
 
 }  // namespace automodel::arch

@@ -56,7 +56,7 @@ double number_or_off(ConfigReader& config, std::string_view key, double absent) 
 }
 
 void read_query_growth(ConfigReader& config, ModelSpec& spec) {
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   if (!scaling) return;
   spec.query_growth = scaling->number({"llama_4_scaling_beta"}, 0.0);
   if (spec.query_growth != 0 && spec.rope.original_max_positions == 0)

@@ -62,7 +62,7 @@ void read_rates(ConfigReader& config, const ModelSpec& spec, CompressedAttention
 void read_ropes(ConfigReader& config, ModelSpec& spec, double partial) {
   const double theta = config.number({"compress_rope_theta"}, 160000.0);
   const RopeDefaults defaults{10000.0, spec.head_dim, spec.max_positions, partial};
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   if (scaling && scaling->has("compress")) {
     spec.sliding_rope = read_rope(config, defaults, "main");
     spec.rope = read_rope(config, defaults, "compress");

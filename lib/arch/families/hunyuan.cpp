@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "arch/rope_config.h"
+
 namespace automodel::arch {
 
 void read_hunyuan(ConfigReader& config, ModelSpec& spec) {
@@ -10,7 +12,7 @@ void read_hunyuan(ConfigReader& config, ModelSpec& spec) {
   if (!config.boolean({"use_qk_norm"}, true))
     config.bad_value("use_qk_norm", "this family always has norms of queries and keys", "leave it out");
   config.pass_over({"eod_token_id", "im_start_id", "im_end_id", "im_newline_id", "sep_token_id"});
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   if (!scaling) return;
   scaling->pass_over({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   const double alpha = scaling->number({"alpha"}, 0.0);

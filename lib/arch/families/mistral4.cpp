@@ -7,13 +7,14 @@
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
 #include "arch/families/latent.h"
+#include "arch/rope_config.h"
 
 namespace automodel::arch {
 namespace mistral4 {
 
 /// The config gives RoPE's width twice: as qk_rope_head_dim, and as a share of the whole head.
 void check_rotary_share(ConfigReader& config, const ModelSpec& spec) {
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   const auto share = scaling ? scaling->number("partial_rotary_factor") : config.number("partial_rotary_factor");
   const auto& latent = *spec.latent;
   if (share && std::abs(*share * (latent.nope_dim + latent.rope_dim) - latent.rope_dim) >= 1)

@@ -3,6 +3,7 @@
 #include "arch/families/decoder.h"
 #include "arch/families/experts.h"
 #include "arch/families/family.h"
+#include "arch/rope_config.h"
 
 namespace automodel::arch {
 namespace phimoe {
@@ -10,7 +11,7 @@ namespace phimoe {
 /// LongRoPE always uses short_factor here; cosines and sines have one scale for short and one for long sequences.
 void read_scales(ConfigReader& config, Rope& rope) {
   if (rope.kind != RopeKind::kLongRope) return;
-  auto scaling = config.child(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  auto scaling = rope_settings(config);
   rope.long_factor = rope.short_factor;
   // Elsewhere the one beside the mapping comes first.
   rope.original_max_positions =
