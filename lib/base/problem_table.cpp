@@ -294,8 +294,7 @@ constexpr auto kProblemRows = std::to_array<ProblemRow>({
      "Use a chat template that ends the assistant's turns with it (and marks it, if it has `{% generation %}`)."},
     {"answers-end-early", ExitCode::kOk,
      "*Warning.* Rows with pictures: labels end at the first token that the chat template puts behind an answer, as "
-     "NeMo "
-     "AutoModel's do, and answers of the data set have this token, too.",
+     "NeMo AutoModel's do, and answers of the data set have this token, too.",
      "Use a chat template that puts a special token there; `automodel data` shows what is learned."},
     {"prompt-too-long", ExitCode::kBadInput,
      "The prompt given to `generate`, with its pictures, has at least as many tokens as the model has positions.",

@@ -195,8 +195,8 @@ bool PictureChat::cuts_answers(const std::vector<std::int32_t>& ids, const std::
     for (const auto& part : (*message++)["content"])
       if (part["type"] == "text") text += part["text"].template get<std::string>();
     const std::span learned(ids.data() + (begin - answers.begin()), static_cast<std::size_t>(end - begin - 1));
-    const auto found = trimmed(tokenizer_->folder().decode(learned, /*skip_special=*/true));
-    if (trimmed(text).starts_with(found) && trimmed(text) != found) return true;
+    const auto found = trimmed(tokenizer_->folder().decode(learned, /*skip_special=*/true)), whole = trimmed(text);
+    if (whole.starts_with(found) && whole != found) return true;
     at = end;
   }
   return false;

@@ -408,9 +408,7 @@ def main():
     rows = columns = {}
     if arguments.what == "resume":
         rows, columns = FEATURES, RESUME_MESHES
-    elif arguments.what == "random":
-        pass
-    else:
+    elif arguments.what != "random":
         # What the grouped GEMM of a GPU cannot read makes the host fetch how many rows each expert has, which are zeros here.
         multiple = 16 if arguments.what == "device" else 1
         rows = {f"{family}{adapter}": f"{words} {more}" for (family, words), (adapter, more) in
