@@ -240,7 +240,7 @@ bool ConfigReader::good(Keys keys) const {
                       [&](std::string_view key) { return refused_.find(key) != refused_.end(); });
 }
 
-void ConfigReader::pass_over(Keys keys) {
+void ConfigReader::ignore(Keys keys) {
   for (const auto key : keys) (*asked_)[path_].keys.emplace(key);
 }
 

@@ -67,7 +67,7 @@ class ConfigReader {
   /// Whether no problem was reported for any of these keys, so that values depending on them can be checked.
   bool good(Keys keys) const;
   /// Marks keys as known although they are not used.
-  void pass_over(Keys keys);
+  void ignore(Keys keys);
   /// Reports every unread key of this object, and of the objects returned by child(), as `unknown-key`.
   void refuse_unread();
 

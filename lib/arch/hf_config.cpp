@@ -21,45 +21,45 @@ namespace {
 using Json = nlohmann::json;
 
 /// Keys of transformers configs that affect neither shapes nor the computation in training.
-void pass_over_common(ConfigReader& config) {
-  config.pass_over({"model_type",
-                    "architectures",
-                    "transformers_version",
-                    "text_config",
-                    "quantization_config",
-                    "_name_or_path",
-                    "auto_map",
-                    "use_cache",
-                    "return_dict",
-                    "output_attentions",
-                    "output_hidden_states",
-                    "task_specific_params",
-                    "is_decoder",
-                    "is_encoder_decoder",
-                    "id2label",
-                    "label2id",
-                    "problem_type",
-                    "tokenizer_class",
-                    "prefix",
-                    "torchscript",
-                    "use_bfloat16",
-                    "pruned_heads",
-                    "chunk_size_feed_forward",
-                    "cross_attention_hidden_size",
-                    "tie_encoder_decoder",
-                    "finetuning_task",
-                    "_attn_implementation",
-                    "attn_implementation",
-                    "sep_token_id",
-                    "decoder_start_token_id",
-                    "cache_implementation",
-                    "pretraining_tp",
-                    "summary_activation",
-                    "summary_first_dropout",
-                    "summary_proj_to_labels",
-                    "summary_type",
-                    "summary_use_proj",
-                    "n_ctx"});
+void ignore_common(ConfigReader& config) {
+  config.ignore({"model_type",
+                 "architectures",
+                 "transformers_version",
+                 "text_config",
+                 "quantization_config",
+                 "_name_or_path",
+                 "auto_map",
+                 "use_cache",
+                 "return_dict",
+                 "output_attentions",
+                 "output_hidden_states",
+                 "task_specific_params",
+                 "is_decoder",
+                 "is_encoder_decoder",
+                 "id2label",
+                 "label2id",
+                 "problem_type",
+                 "tokenizer_class",
+                 "prefix",
+                 "torchscript",
+                 "use_bfloat16",
+                 "pruned_heads",
+                 "chunk_size_feed_forward",
+                 "cross_attention_hidden_size",
+                 "tie_encoder_decoder",
+                 "finetuning_task",
+                 "_attn_implementation",
+                 "attn_implementation",
+                 "sep_token_id",
+                 "decoder_start_token_id",
+                 "cache_implementation",
+                 "pretraining_tp",
+                 "summary_activation",
+                 "summary_first_dropout",
+                 "summary_proj_to_labels",
+                 "summary_type",
+                 "summary_use_proj",
+                 "n_ctx"});
 }
 
 SourceLocation place_of_byte(std::string_view file, std::string_view text, std::size_t byte) {
@@ -225,7 +225,7 @@ class Parser {
     if (refuse_encoder(top, config, spec.model_type)) return;
     const Family* family = choose(config, spec);
     if (family == nullptr) return;
-    pass_over_common(config);
+    ignore_common(config);
     family->read(config, spec);
     if (out_.errors.empty()) check_rotation(config, spec.rope);
     if (out_.errors.empty() && spec.sliding_rope) check_rotation(config, *spec.sliding_rope);

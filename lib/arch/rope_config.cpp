@@ -107,7 +107,7 @@ void read_kind_numbers(ConfigReader& scaling, Rope& rope) {
 /// M-RoPE (Qwen2-VL): sections of the frequencies, which rotate by different axes of a picture. They mean nothing for
 /// text alone; a model with pictures checks them (vision.cpp).
 void read_sections(ConfigReader& scaling, Rope& rope) {
-  scaling.pass_over({"mrope_section", "mrope_interleaved"});
+  scaling.ignore({"mrope_section", "mrope_interleaved"});
   const auto sections = scaling.numbers("mrope_section");
   if (sections.size() != rope.sections.size() ||
       std::any_of(sections.begin(), sections.end(), [](double each) { return !(each >= 0 && each <= kMostWidth); }))
@@ -127,7 +127,7 @@ std::optional<ConfigReader> rope_settings(ConfigReader& config) {
 }
 
 Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_view layer_type) {
-  config.pass_over({"rope_scaling", "rope_parameters"});
+  config.ignore({"rope_scaling", "rope_parameters"});
   auto scaling = rope_settings(config);
   if (scaling && scaling->has(layer_type)) scaling = scaling->child(layer_type);
 
@@ -155,7 +155,7 @@ Rope read_rope(ConfigReader& config, const RopeDefaults& defaults, std::string_v
   rope.rotary_dim = whole ? defaults.head_dim : static_cast<int>(defaults.head_dim * partial);
   if (whole) rope.share = partial;
   if (!scaling) return rope;
-  scaling->pass_over({"original_max_position_embeddings"});  // no meaning for kinds that do not extend the context
+  scaling->ignore({"original_max_position_embeddings"});  // no meaning for kinds that do not extend the context
   read_sections(*scaling, rope);
   read_kind_numbers(*scaling, rope);
   if (extends_context(rope.kind)) {

@@ -9,7 +9,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.max_positions = 4096;
   defaults.pad_token = 0;
   read_decoder(config, spec, defaults);
-  config.pass_over({"model_max_length"});
+  config.ignore({"model_max_length"});
   spec.kv_heads = spec.heads;
   spec.head_rows_normed = true;
   if (config.number({"z_loss_weight"}, 0.0) != 0)

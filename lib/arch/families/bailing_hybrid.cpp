@@ -11,13 +11,13 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.rope_theta = 6'000'000.0;
   const int width = config.integer({"head_dim"}, 128, 1, kMostWidth);
   read_latent_decoder(config, spec, defaults, {.q_rank = 0});
-  config.pass_over({"model_max_length", "layer_group_size", "mtp_loss_scaling_factor"});
+  config.ignore({"model_max_length", "layer_group_size", "mtp_loss_scaling_factor"});
   spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
   read_channel_delta(config, spec, spec.heads, width, 4);
   if (config.boolean({"kda_safe_gate"}, true))
     spec.recurrence->decay_bound = config.number({"kda_lower_bound"}, -5.0);
   else
-    config.pass_over({"kda_lower_bound"});
+    config.ignore({"kda_lower_bound"});
   read_attention_interval(config, spec, Mixer::kChannelDelta, config.integer({"layer_group_size"}, 8, 1, kMostLayers));
   read_kimi_experts(config, spec);
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);

@@ -39,8 +39,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.residual_dropout = config.number({"output_dropout"}, 0.0);
   read_router(config, spec);
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);
-  config.pass_over({"max_window_layers", "mtp_loss_scaling_factor", "router_dtype", "use_rmsnorm",
-                    "using_split_qkv_in_self_attention"});
+  config.ignore({"max_window_layers", "mtp_loss_scaling_factor", "router_dtype", "use_rmsnorm",
+                 "using_split_qkv_in_self_attention"});
 }
 
 void lay_out_joined_attention(const ModelSpec& spec, LayerBuilder& layer) {

@@ -20,7 +20,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_step_limit(config, spec);
   if (config.number({"z_loss_coefficient"}, 0.0) != 0)
     config.bad_value("z_loss_coefficient", "z-loss is not supported", "use z_loss_coefficient: 0.0");
-  config.pass_over({"attn_rotary_emb", "layer_types"});
+  config.ignore({"attn_rotary_emb", "layer_types"});
   spec.mixers.assign(static_cast<std::size_t>(spec.layers), Mixer::kMamba);
   for (const int layer : config.integers("attn_layer_indices")) {
     if (layer < 0 || layer >= spec.layers)

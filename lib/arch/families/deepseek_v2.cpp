@@ -13,7 +13,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_latent_decoder(config, spec, defaults);
   spec.rope.interleaved = true;
   spec.mlp_bias = config.boolean({"mlp_bias"}, false);
-  config.pass_over({"ep_size", "aux_loss_alpha", "seq_aux", "norm_topk_prob", "scoring_func"});
+  config.ignore({"ep_size", "aux_loss_alpha", "seq_aux", "norm_topk_prob", "scoring_func"});
   auto& moe = read_experts(config, spec, {"n_routed_experts", "num_local_experts"}, 0.0);
   moe.ffn = config.integer({"moe_intermediate_size"}, 1407, 1, kMostWidth);
   moe.shared_ffn = moe.ffn * config.integer({"n_shared_experts"}, 2, 0, 256);

@@ -9,7 +9,7 @@ namespace deepseek_v3 {
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 4096;
-  config.pass_over({"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux"});
+  config.ignore({"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux"});
   read_latent_decoder(config, spec, defaults);
   spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
 

@@ -9,7 +9,7 @@ namespace deepseek_v32 {
 void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 163840;
-  config.pass_over({"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux", "layer_types"});
+  config.ignore({"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux", "layer_types"});
   read_latent_decoder(config, spec, defaults);
   spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
   read_token_index(config, spec, {});

@@ -141,8 +141,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.kv_heads = 1;
   defaults.head_dim = 512;
   defaults.ffn_key = "moe_intermediate_size";
-  config.pass_over({"n_shared_experts", "norm_topk_prob", "topk_method", "router_jitter_noise", "intermediate_size",
-                    "pretraining_tp", "expert_dtype", "n_group", "topk_group"});
+  config.ignore({"n_shared_experts", "norm_topk_prob", "topk_method", "router_jitter_noise", "intermediate_size",
+                 "pretraining_tp", "expert_dtype", "n_group", "topk_group"});
   read_decoder(config, spec, defaults);
   const int rotated = config.integer({"qk_rope_head_dim"}, 64, 1, kMostWidth);
   const double partial = config.number({"partial_rotary_factor"}, static_cast<double>(rotated) / spec.head_dim);

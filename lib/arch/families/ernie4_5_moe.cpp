@@ -32,7 +32,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
             interval = config.integer({"moe_layer_interval"}, 1, 1, kMostLayers);
   for (int i = 0; i < spec.layers; ++i)
     spec.moe_layers[static_cast<std::size_t>(i)] = (i + 1) % interval == 0 && i >= start && i <= last;
-  config.pass_over({"moe_capacity", "moe_gate", "moe_use_aux_free", "moe_gate_act"});
+  config.ignore({"moe_capacity", "moe_gate", "moe_use_aux_free", "moe_gate_act"});
   check_experts(config, spec);
 }
 

@@ -103,7 +103,7 @@ void leave_dense(ModelSpec& spec, int dense) {
 void read_mlp_layer_types(ConfigReader& config, ModelSpec& spec, int dense) {
   const auto types = config.texts("mlp_layer_types");
   if (types.empty()) return leave_dense(spec, config.integer({"first_k_dense_replace"}, dense, 0, kMostLayers));
-  config.pass_over({"first_k_dense_replace"});
+  config.ignore({"first_k_dense_replace"});
   if (types.size() != static_cast<std::size_t>(spec.layers))
     return config.bad_value("mlp_layer_types", fmt::format("'mlp_layer_types' names {} layers", types.size()),
                             fmt::format("it must name each of the {} layers", spec.layers));

@@ -19,7 +19,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_decoder(config, spec, defaults);
   const bool grouped = config.boolean({"new_decoder_architecture"}, false);
   if (!grouped) spec.kv_heads = config.boolean({"multi_query"}, true) ? 1 : spec.heads;
-  config.pass_over({"multi_query"});
+  config.ignore({"multi_query"});
   spec.norm = NormKind::kLayerNorm;
   spec.norm_bias = true;
   spec.gated_mlp = false;

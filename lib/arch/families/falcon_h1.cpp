@@ -51,7 +51,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   state.norm = config.boolean({"mamba_rms_norm"}, false);
   state.norm_first = config.boolean({"mamba_norm_before_gate"}, true);
   read_step_limit(config, spec);
-  config.pass_over({"attn_layer_indices", "mamba_use_mlp"});
+  config.ignore({"attn_layer_indices", "mamba_use_mlp"});
   spec.mixers.assign(static_cast<std::size_t>(spec.layers), Mixer::kMambaAndAttention);
   read_scales(config, spec);
 }

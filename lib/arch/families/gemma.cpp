@@ -9,7 +9,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.max_positions = 8192;
   // Older configs have both keys, or the exact "gelu" as hidden_act, which transformers takes for the tanh form.
   if (!config.has("hidden_activation")) defaults.activation_key = "hidden_act";
-  config.pass_over({"hidden_act"});
+  config.ignore({"hidden_act"});
   read_decoder(config, spec, defaults);
   if (spec.activation == Activation::kGelu) spec.activation = Activation::kGeluTanh;
   spec.norm_scale = NormScale::kOnePlusInFloat;

@@ -59,7 +59,7 @@ void read_sharing(ConfigReader& config, ModelSpec& spec) {
 
 void read_moe(ConfigReader& config, ModelSpec& spec) {
   if (!config.boolean({"enable_moe_block"}, false)) {
-    config.pass_over({"num_experts", "top_k_experts", "moe_intermediate_size"});
+    config.ignore({"num_experts", "top_k_experts", "moe_intermediate_size"});
     return;
   }
   auto& moe = read_experts(config, spec, {"num_experts"}, 0.0, {"top_k_experts"});

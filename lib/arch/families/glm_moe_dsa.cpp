@@ -29,7 +29,7 @@ void read_choosing_layers(ConfigReader& config, ModelSpec& spec) {
       for (const char c : config.text({key}, ""))
         words.push_back(c == 'F' ? "full" : c == 'S' ? "shared" : std::string(1, c));
   }
-  config.pass_over({"index_topk_pattern"});
+  config.ignore({"index_topk_pattern"});
   if (words.empty()) return;
   if (words.size() != chooses.size())
     return config.bad_value(key, fmt::format("'{}' names {} layers", key, words.size()),
@@ -48,7 +48,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.max_positions = 202752;
   defaults.norm_eps = 1e-5;
-  config.pass_over({"pretraining_tp", "ep_size", "layer_types", "index_share_for_mtp_iteration"});
+  config.ignore({"pretraining_tp", "ep_size", "layer_types", "index_share_for_mtp_iteration"});
   read_latent_decoder(config, spec, defaults, {.q_rank = 2048, .nope_dim = 192, .v_dim = 256});
   spec.rope.interleaved = config.boolean({"rope_interleave"}, true);
   read_token_index(config, spec, {.heads = 32, .interleaved = true});

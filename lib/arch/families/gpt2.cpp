@@ -35,7 +35,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.scale_by_layer = config.boolean({"scale_attn_by_inverse_layer_idx"}, false);
   if (config.boolean({"add_cross_attention"}, false))
     config.bad_value("add_cross_attention", "cross-attention is not supported", "a language model has only a decoder");
-  config.pass_over({"reorder_and_upcast_attn"});
+  config.ignore({"reorder_and_upcast_attn"});
   spec.attention.assign(static_cast<std::size_t>(spec.layers), LayerAttention::kFull);
   spec.moe_layers.assign(static_cast<std::size_t>(spec.layers), false);
   read_training_details(config, spec);

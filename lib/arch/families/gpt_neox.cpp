@@ -21,7 +21,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = spec.output_bias = config.boolean({"attention_bias"}, true);
   spec.mlp_bias = true;
   spec.residual_dropout = config.number({"hidden_dropout"}, 0.0);
-  config.pass_over({"classifier_dropout"});
+  config.ignore({"classifier_dropout"});
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

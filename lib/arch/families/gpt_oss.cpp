@@ -26,7 +26,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   moe.bias = true;
   moe.swiglu_alpha = config.number({"swiglu_alpha"}, 1.702);
   moe.swiglu_limit = config.number({"swiglu_limit"}, 7.0);
-  config.pass_over({"experts_per_token", "initial_context_length"});
+  config.ignore({"experts_per_token", "initial_context_length"});
   check_experts(config, spec);
 }
 

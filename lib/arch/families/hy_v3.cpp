@@ -32,7 +32,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   read_router(config, spec);
   spec.mtp_layers = config.integer({"num_nextn_predict_layers"}, 0, 0, kMostLayers);
   // Where to accumulate in float32. Here matmuls always do.
-  config.pass_over({"enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax"});
+  config.ignore({"enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax"});
 }
 
 void lay_out_layer(const ModelSpec& spec, int number, LayerBuilder& layer) {

@@ -14,8 +14,8 @@ MixtureOfExperts& read_kimi_experts(ConfigReader& config, ModelSpec& spec) {
   moe.top_groups = config.integer({"topk_group"}, 1, 1, kMostLayers);
   moe.shared_ffn = moe.ffn * config.integer({"num_shared_experts"}, 1, 0, 256);
   read_mlp_layer_types(config, spec, 1);
-  config.pass_over({"moe_layer_freq", "moe_router_activation_func", "use_grouped_topk", "score_function",
-                    "moe_router_enable_expert_bias", "router_dtype"});
+  config.ignore({"moe_layer_freq", "moe_router_activation_func", "use_grouped_topk", "score_function",
+                 "moe_router_enable_expert_bias", "router_dtype"});
   check_experts(config, spec);
   return moe;
 }

@@ -9,7 +9,7 @@ void read_kinds(ConfigReader& config, ModelSpec& spec, ConfigReader* section) {
   read_attention_interval(config, spec, Mixer::kChannelDelta, 4);
   if (section == nullptr) return;
   const auto attending = section->integers("full_attn_layers");
-  section->pass_over({"kda_layers"});
+  section->ignore({"kda_layers"});
   if (attending.empty() || config.has("layer_types")) return;
   spec.mixers.assign(spec.mixers.size(), Mixer::kChannelDelta);
   for (const int layer : attending)
@@ -20,7 +20,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.norm_eps = 1e-5;
   read_latent_decoder(config, spec, defaults, {.q_rank = 0});
-  config.pass_over({"mla_use_nope", "model_max_length", "use_qk_norm", "head_dim"});
+  config.ignore({"mla_use_nope", "model_max_length", "use_qk_norm", "head_dim"});
   spec.rope.kind = RopeKind::kNone;
   spec.max_positions = config.integer({"model_max_length", "max_position_embeddings"}, 1048576, 1, kMostPositions);
   auto section = config.child("linear_attn_config");

@@ -27,7 +27,7 @@ void read_latent_decoder(ConfigReader& config, ModelSpec& spec, DecoderDefaults 
   latent.nope_dim = config.integer({"qk_nope_head_dim"}, d.nope_dim, 1, kMostWidth);
   latent.rope_dim = config.integer({"qk_rope_head_dim"}, d.rope_dim, 1, kMostWidth);
   latent.v_dim = config.integer({"v_head_dim"}, d.v_dim, 1, kMostWidth);
-  config.pass_over({"qk_head_dim"});
+  config.ignore({"qk_head_dim"});
   defaults.rotated_dim = latent.rope_dim;
   defaults.head_dim = latent.nope_dim + latent.rope_dim;
   read_decoder(config, spec, defaults);

@@ -30,9 +30,9 @@ void read_common(ConfigReader& config, ModelSpec& spec, const DecoderDefaults& g
     for (const int layer : attending)
       if (layer >= 0 && layer < spec.layers) spec.mixers[static_cast<std::size_t>(layer)] = Mixer::kAttention;
   }
-  config.pass_over({"block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
-                    "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "theta",
-                    "use_pos_enc", "full_attn_idxs"});
+  config.ignore({"block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
+                 "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "theta",
+                 "use_pos_enc", "full_attn_idxs"});
 }
 
 /// The model's actual MLP width: two thirds of the given one, times a factor, rounded up to a multiple.
@@ -51,7 +51,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   DecoderDefaults defaults;
   defaults.ffn_key = config.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size";
   read_common(config, spec, defaults);
-  config.pass_over({"intermediate_size"});
+  config.ignore({"intermediate_size"});
   spec.ffn = adjusted_width(config, spec.ffn);
 }
 

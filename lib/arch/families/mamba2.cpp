@@ -32,7 +32,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
                             .out_bias = "use_bias"},
                            {.heads = 128, .head_dim = 64, .groups = 8, .state = 128});
   read_step_limit(config, spec);
-  config.pass_over({"rms_norm", "norm_before_gate"});
+  config.ignore({"rms_norm", "norm_before_gate"});
   spec.heads = spec.kv_heads = state.heads;
   spec.head_dim = state.value_dim;
   spec.ffn = spec.hidden;

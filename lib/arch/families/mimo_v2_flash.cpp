@@ -29,10 +29,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.rope_theta = 5'000'000.0;
   defaults.partial_rotary = kRotated;
   defaults.head_dim = 192;
-  config.pass_over({"hybrid_layer_pattern", "hybrid_block_size", "swa_num_key_value_heads", "swa_num_attention_heads",
-                    "swa_head_dim", "swa_v_head_dim", "swa_rope_theta", "add_swa_attention_sink_bias",
-                    "add_full_attention_sink_bias", "attention_chunk_size", "attention_projection_layout",
-                    "moe_layer_freq", "n_shared_experts", "topk_method", "scoring_func", "layernorm_epsilon"});
+  config.ignore({"hybrid_layer_pattern", "hybrid_block_size", "swa_num_key_value_heads", "swa_num_attention_heads",
+                 "swa_head_dim", "swa_v_head_dim", "swa_rope_theta", "add_swa_attention_sink_bias",
+                 "add_full_attention_sink_bias", "attention_chunk_size", "attention_projection_layout",
+                 "moe_layer_freq", "n_shared_experts", "topk_method", "scoring_func", "layernorm_epsilon"});
   read_decoder(config, spec, defaults);
   spec.qkv_bias = config.boolean({"attention_bias"}, false);
   spec.value_dim = config.integer({"v_head_dim"}, 128, 1, kMostWidth);

@@ -40,10 +40,10 @@ void read(ConfigReader& config, ModelSpec& spec) {
   if (config.number({"router_jitter_noise"}, 0.0) != 0)
     config.bad_value("router_jitter_noise", "router jitter is not supported", "use router_jitter_noise: 0.0");
   spec.mtp_layers = config.boolean({"use_mtp"}, false) ? config.integer({"num_mtp_modules"}, 0, 0, kMostLayers) : 0;
-  config.pass_over({"attn_type_list", "qk_norm_type", "scoring_func", "use_routing_bias", "shared_intermediate_size",
-                    "shared_moe_mode", "mtp_transformer_layers", "layernorm_full_attention_beta",
-                    "layernorm_linear_attention_beta", "layernorm_mlp_beta", "max_model_len", "swa_rope_theta",
-                    "num_mtp_modules"});
+  config.ignore({"attn_type_list", "qk_norm_type", "scoring_func", "use_routing_bias", "shared_intermediate_size",
+                 "shared_moe_mode", "mtp_transformer_layers", "layernorm_full_attention_beta",
+                 "layernorm_linear_attention_beta", "layernorm_mlp_beta", "max_model_len", "swa_rope_theta",
+                 "num_mtp_modules"});
   check_experts(config, spec);
 }
 

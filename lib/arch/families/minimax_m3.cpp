@@ -145,7 +145,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
                      "use attention_output_gate: false");
   read_index(config, spec);
   read_moe(config, spec);
-  config.pass_over({"num_nextn_predict_layers"});
+  config.ignore({"num_nextn_predict_layers"});
   spec.mtp_layers = config.integer({"num_mtp_modules"}, 0, 0, kMostLayers);
 }
 

@@ -31,7 +31,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.max_positions = 1048576;
   defaults.partial_rotary = 1.0;  // checked below
   defaults.pad_token = 11;
-  config.pass_over({"pretraining_tp"});
+  config.ignore({"pretraining_tp"});
   read_latent_decoder(config, spec, defaults,
                       {.q_rank = 1024, .kv_rank = 256, .nope_dim = 64, .rope_dim = 64, .v_dim = 128});
   check_rotary_share(config, spec);

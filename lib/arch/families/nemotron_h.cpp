@@ -27,7 +27,7 @@ constexpr std::array kKinds = {
 /// One word per layer; for hybrid_override_pattern its letters.
 std::vector<std::string> read_words(ConfigReader& config, std::string_view& key) {
   key = config.has("layers_block_type") ? "layers_block_type" : "hybrid_override_pattern";
-  config.pass_over({"hybrid_override_pattern"});
+  config.ignore({"hybrid_override_pattern"});
   if (config.has("layers_block_type")) return config.texts(key);
   std::vector<std::string> out;
   for (const char letter : config.text({key}, "")) out.emplace_back(1, letter);
@@ -70,9 +70,9 @@ void read(ConfigReader& config, ModelSpec& spec) {
   defaults.activation = "relu2";
   defaults.layers = layers_of(config);
   read_decoder(config, spec, defaults);
-  config.pass_over({"hidden_dropout", "mamba_proj_bias", "attention_head_dim", "n_shared_experts",
-                    "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
-                    "time_step_limit", "sliding_window", "norm_eps", "rms_norm_eps", "rope_theta"});
+  config.ignore({"hidden_dropout", "mamba_proj_bias", "attention_head_dim", "n_shared_experts",
+                 "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "time_step_limit",
+                 "sliding_window", "norm_eps", "rms_norm_eps", "rope_theta"});
   spec.pad_token = std::nullopt;  // its embedding is trained like any other
   spec.rope.kind = RopeKind::kNone;
   spec.gated_mlp = false;

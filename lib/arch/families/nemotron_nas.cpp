@@ -31,7 +31,7 @@ bool refuse_others(ConfigReader& block, std::initializer_list<std::string_view> 
 }
 
 void read_attention(ConfigReader& block, ModelSpec& spec, std::size_t layer) {
-  block.pass_over({"unshifted_sink", "use_prefill_window_in_sink_attention"});
+  block.ignore({"unshifted_sink", "use_prefill_window_in_sink_attention"});
   if (refuse_others(block, {"num_sink_tokens", "sparsify", "window_length"})) return;
   const int group = block.integer({"n_heads_in_group"}, 1, 1, spec.heads);
   if (block.boolean({"no_op"}, false)) {

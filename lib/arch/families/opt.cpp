@@ -34,7 +34,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   if (config.integer({"word_embed_proj_dim"}, spec.hidden, 1, kMostWidth) != spec.hidden)
     config.bad_value("word_embed_proj_dim", "embeddings of another width than the decoder are not supported",
                      fmt::format("it must be hidden_size, {}", spec.hidden));
-  config.pass_over({"layerdrop"});
+  config.ignore({"layerdrop"});
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

@@ -18,7 +18,7 @@ void read_dense(ConfigReader& config, ModelSpec& spec) {
 void read_moe(ConfigReader& config, ModelSpec& spec) {
   read_common(config, spec, 2);
   read_switched_experts(config, spec);
-  config.pass_over({"norm_topk_prob", "decoder_sparse_step"});  // weights always sum to 1; all layers have experts
+  config.ignore({"norm_topk_prob", "decoder_sparse_step"});  // weights always sum to 1; all layers have experts
 }
 
 void lay_out_apart(const ModelSpec& spec, LayerBuilder& layer) {

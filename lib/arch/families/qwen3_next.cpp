@@ -21,7 +21,7 @@ void read_gated_decoder(ConfigReader& config, ModelSpec& spec, int kv_heads) {
   read_gated_delta(config, spec);
   read_attention_interval(config, spec, Mixer::kGatedDelta, 4);
   spec.mtp_layers = config.integer({"mtp_num_hidden_layers", "num_nextn_predict_layers"}, 0, 0, kMostLayers);
-  config.pass_over({"mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "mlp_only_layers"});
+  config.ignore({"mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "mlp_only_layers"});
 }
 
 void read_switched_experts(ConfigReader& config, ModelSpec& spec) {

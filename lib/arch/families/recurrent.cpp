@@ -70,9 +70,9 @@ Recurrence& read_mamba(ConfigReader& config, ModelSpec& spec, const MambaKeys& k
   state.sections = {inner, inner, keys_width, keys_width, state.heads};
   check_state(config, spec, keys.heads, keys.groups);
   // Chunk sizes and the initialisation of time steps do not affect a pretrained model.
-  config.pass_over({"chunk_size", "mamba_chunk_size", "time_step_floor", "time_step_max", "time_step_min",
-                    "time_step_rank", "residual_in_fp32", "rescale_prenorm_residual", "use_mamba_kernels",
-                    "mamba_ssm_cache_dtype", "num_logits_to_keep", "mamba_expand", "expand"});
+  config.ignore({"chunk_size", "mamba_chunk_size", "time_step_floor", "time_step_max", "time_step_min",
+                 "time_step_rank", "residual_in_fp32", "rescale_prenorm_residual", "use_mamba_kernels",
+                 "mamba_ssm_cache_dtype", "num_logits_to_keep", "mamba_expand", "expand"});
   return state;
 }
 

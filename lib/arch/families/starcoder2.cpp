@@ -21,7 +21,7 @@ void read(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = spec.output_bias = spec.mlp_bias = config.boolean({"use_bias"}, true);
   spec.embedding_dropout = config.number({"embedding_dropout"}, 0.0);
   spec.residual_dropout = config.number({"residual_dropout"}, 0.0);
-  config.pass_over({"norm_type", "mlp_type"});
+  config.ignore({"norm_type", "mlp_type"});
 }
 
 void lay_out_layer(const ModelSpec& spec, int /*number*/, LayerBuilder& layer) {

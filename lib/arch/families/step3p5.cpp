@@ -86,7 +86,7 @@ void read_attention(ConfigReader& config, ModelSpec& spec) {
 void read_window(ConfigReader& config, ModelSpec& spec) {
   int heads = spec.heads;
   if (auto other = config.child("attention_other_setting")) {
-    other->pass_over({"true_head_dim"});
+    other->ignore({"true_head_dim"});
     heads = other->integer({"num_attention_heads"}, heads, 1, kMostWidth);
     if (other->integer({"num_attention_groups"}, spec.kv_heads, 1, kMostWidth) != spec.kv_heads ||
         other->integer({"head_dim"}, spec.head_dim, 1, kMostWidth) != spec.head_dim ||
@@ -177,8 +177,8 @@ void read(ConfigReader& config, ModelSpec& spec) {
   for (const auto* key : {"use_moe", "norm_expert_weight", "use_moe_router_bias", "use_head_wise_attn_gate",
                           "use_qk_norm", "zero_centered", "gating"})
     require_true(config, key);
-  config.pass_over({"max_seq_len", "moe_layer_offset", "moe_every_n_layer", "att_impl_type", "use_mfa", "sink",
-                    "use_rope_layers", "mtp_layer_types", "mtp_mlp_layer_types", "mtp_base_layer_idx"});
+  config.ignore({"max_seq_len", "moe_layer_offset", "moe_every_n_layer", "att_impl_type", "use_mfa", "sink",
+                 "use_rope_layers", "mtp_layer_types", "mtp_mlp_layer_types", "mtp_base_layer_idx"});
   read_attention(config, spec);
   read_window(config, spec);
   read_moe(config, spec);
