@@ -2,13 +2,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/spelling.h"
+#include "tokenizer/lower_case.h"
+#include "tokenizer/pattern.h"
 #include "tokenizer/template_tree.h"
 #include "tokenizer/unicode.h"
 
@@ -20,9 +25,14 @@ using Storage = TemplateValue::Storage;
 using Value = TemplateValue;
 constexpr std::int64_t kMostRange = 100'000;  // as in Jinja's sandbox
 
-const Value& argument(const TemplateList& arguments, std::size_t i) {
-  if (i >= arguments.size()) throw TemplateError("an argument is missing");
-  return arguments[i];
+/// Arguments by place; null where one is not given.
+using Placed = std::array<const Value*, 4>;
+using List = TemplateList;
+using Budget = TemplateBudget;
+
+const Value& needed(const Placed& given, std::size_t i) {
+  if (given[i] == nullptr) throw TemplateError("an argument is missing");
+  return *given[i];
 }
 
 const std::string& text_of(const Value& value) {
@@ -30,10 +40,17 @@ const std::string& text_of(const Value& value) {
   throw TemplateError(fmt::format("a string is expected, not {}", value.type()));
 }
 
+/// An integer that may be left out, or none.
+std::int64_t count_of(const Value* value, std::int64_t otherwise) {
+  if (value == nullptr || value->is_none()) return otherwise;
+  if (value->as_int() == nullptr) throw TemplateError(fmt::format("an integer is expected, not {}", value->type()));
+  return *value->as_int();
+}
+
 /// Whether to strip a code point: white space, or one of `set` if given.
-bool stripped(char32_t point, const std::string* set, TemplateBudget& budget) {
+bool stripped(char32_t point, const std::string* set, Budget& budget) {
   budget.step(set == nullptr ? 0 : static_cast<std::int64_t>(1 + set->size() / 16));
-  if (set == nullptr) return is_space(point) || (point >= 0x1C && point <= 0x1F);
+  if (set == nullptr) return is_python_space(point);
   for (std::size_t at = 0; at < set->size();) {
     const CodePoint c = code_point_at(*set, at);
     if (c.value == point) return true;
@@ -42,8 +59,8 @@ bool stripped(char32_t point, const std::string* set, TemplateBudget& budget) {
   return false;
 }
 
-Value strip(const std::string& text, const TemplateList& arguments, bool left, bool right, TemplateBudget& budget) {
-  const std::string* set = arguments.empty() || arguments[0].is_none() ? nullptr : &text_of(arguments[0]);
+Value strip(const std::string& text, const Value* characters, bool left, bool right, Budget& budget) {
+  const std::string* set = characters == nullptr || characters->is_none() ? nullptr : &text_of(*characters);
   budget.read(text.size());
   std::size_t begin = 0, end = text.size();
   while (left && begin < end) {
@@ -59,47 +76,92 @@ Value strip(const std::string& text, const TemplateList& arguments, bool left, b
   return Value::text(text.substr(begin, end - begin), budget);
 }
 
-/// ASCII letters only, which suffices for what chat templates do: change the case of role names.
-std::string cased(std::string text, bool upper) {
+/// Refuses letters beyond ASCII that have a case: there is a table for their lower case only.
+void check_case(std::string_view text, Budget& budget) {
+  static const auto cased = [] {
+    std::string problem;
+    return Pattern::make(R"((?![\x00-\x7F])[\p{L&}\x{2160}-\x{217F}\x{24B6}-\x{24E9}])", problem, false);
+  }();
+  budget.read(text.size());
+  if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; })) return;
+  const auto found = cased ? PatternMatcher().find(*cased, text, 0) : std::nullopt;
+  if (found)
+    throw TemplateError(fmt::format("the case of '{}' cannot be changed or asked for: only that of ASCII",
+                                    text.substr(found->begin, found->end - found->begin)));
+}
+
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+
+std::string upper_case(std::string text, Budget& budget) {
+  check_case(text, budget);
   for (char& c : text)
-    if ((upper && c >= 'a' && c <= 'z') || (!upper && c >= 'A' && c <= 'Z')) c = static_cast<char>(c ^ 32);
+    if (is_lower(c)) c = static_cast<char>(c ^ 32);
   return text;
 }
 
-std::string capitalized(std::string text) {
-  text = cased(std::move(text), false);
-  if (!text.empty()) text.replace(0, 1, cased(text.substr(0, 1), true));
-  return text;
+std::string lower_case(const std::string& text, Budget& budget) {
+  if (text.find("\xCE\xA3") != std::string::npos)
+    throw TemplateError("the lower case of a capital sigma depends on its place, and is not known here");
+  budget.read(text.size());
+  std::string out;
+  append_lower_case(text, out);
+  return out;
 }
 
-std::string titled(std::string text) {
+std::string capitalized(const std::string& text, Budget& budget) {
+  const std::size_t first = text.empty() ? 0 : code_point_at(text, 0).bytes;
+  return upper_case(text.substr(0, first), budget) + lower_case(text.substr(first), budget);
+}
+
+/// Python's str.title(): a letter behind none begins a word ("Don'T").
+std::string titled(std::string text, Budget& budget) {
+  check_case(text, budget);
   bool first = true;
   for (char& c : text) {
-    const bool letter = (c | 32) >= 'a' && (c | 32) <= 'z';
-    if (letter && ((c & 32) != 0) == first) c = static_cast<char>(c ^ 32);
+    const bool letter = is_upper(c) || is_lower(c);
+    if (letter && is_lower(c) == first) c = static_cast<char>(c ^ 32);
     first = !letter;
   }
   return text;
 }
 
-Value split(const std::string& text, const TemplateList& arguments, TemplateBudget& budget) {
-  TemplateList out;
-  if (arguments.empty() || arguments[0].is_none()) {
+/// Jinja's filter: white space and opening brackets begin a word ("Don't").
+std::string titled_words(std::string text, Budget& budget) {
+  check_case(text, budget);
+  bool first = true;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    char& c = text[at];
+    if (first ? is_lower(c) : is_upper(c)) c = static_cast<char>(c ^ 32);
+    first = is_python_space(point.value) || std::string_view("-({[<").find(c) != std::string_view::npos;
+    at += point.bytes;
+  }
+  return text;
+}
+
+Value split(const std::string& text, const Placed& given, Budget& budget) {
+  List out;
+  std::int64_t most = count_of(given[1], -1);
+  if (given[0] == nullptr || given[0]->is_none()) {
     budget.read(text.size());
-    std::size_t begin = 0;
-    for (std::size_t at = 0; at <= text.size();) {
-      const CodePoint c = at < text.size() ? code_point_at(text, at) : CodePoint{' ', 1, true};
-      if (is_space(c.value)) {
-        if (at > begin) out.push_back(Value::text(text.substr(begin, at - begin), budget));
-        begin = at + c.bytes;
-      }
-      at += c.bytes;
+    const auto space = [&](std::size_t at) { return is_python_space(code_point_at(text, at).value); };
+    for (std::size_t at = 0;; --most) {
+      while (at < text.size() && space(at)) at += code_point_at(text, at).bytes;
+      if (at == text.size()) break;
+      std::size_t end = at;
+      while (end < text.size() && (most == 0 || !space(end))) end += code_point_at(text, end).bytes;
+      out.push_back(Value::text(text.substr(at, end - at), budget));
+      at = end;
     }
     return Value::list(std::move(out), budget);
   }
-  const std::string& separator = text_of(arguments[0]);
+  const std::string& separator = text_of(*given[0]);
   if (separator.empty()) throw TemplateError("an empty separator");
-  std::int64_t most = arguments.size() > 1 && arguments[1].as_int() != nullptr ? *arguments[1].as_int() : -1;
   std::size_t begin = 0;
   for (; most != 0; --most) {
     const std::size_t at = find_text(text, separator, begin, budget);
@@ -111,14 +173,16 @@ Value split(const std::string& text, const TemplateList& arguments, TemplateBudg
   return Value::list(std::move(out), budget);
 }
 
-Value replaced(const std::string& text, const TemplateList& arguments, TemplateBudget& budget) {
-  const std::string &from = text_of(argument(arguments, 0)), &to = text_of(argument(arguments, 1));
+Value replaced(const std::string& text, const Placed& given, Budget& budget) {
+  const std::string &from = text_of(needed(given, 0)), &to = text_of(needed(given, 1));
   if (from.empty()) throw TemplateError("nothing cannot be replaced");
+  std::int64_t most = count_of(given[2], -1);
   TemplateText out(budget);
   const std::string_view all = text;
   std::size_t begin = 0;
-  for (std::size_t at = find_text(all, from, 0, budget); at != std::string::npos;
-       at = find_text(all, from, begin, budget)) {
+  for (; most != 0; --most) {
+    const std::size_t at = find_text(all, from, begin, budget);
+    if (at == std::string::npos) break;
     out.add(all.substr(begin, at - begin)).add(to);
     begin = at + from.size();
   }
@@ -135,184 +199,262 @@ std::string time_text(const std::string& form) {
   return std::string(out.data(), size);
 }
 
-Value pairs_of(const Value& value, TemplateBudget& budget) {
-  if (value.is_undefined()) return Value::list({}, budget);
-  if (value.as_dict() == nullptr) throw TemplateError(fmt::format("{} has no items", value.type()));
-  TemplateList out;
-  for (const auto& [key, item] : *value.as_dict()) out.push_back(Value::list({Value::text(key, budget), item}, budget));
-  return Value::list(std::move(out), budget);
-}
-
-Value length_of(const Value& value, TemplateBudget& budget) {
+Value length_of(const Value& value, Budget& budget) {
   std::size_t out = 0;
-  if (const auto* text = value.as_text()) {
-    budget.read(text->size());
-    for (std::size_t at = 0; at < text->size(); at += code_point_at(*text, at).bytes) ++out;
-  } else if (const auto* list = value.as_list()) {
-    out = list->size();
-  } else if (const auto* dict = value.as_dict()) {
+  if (const auto* text = value.as_text())
+    out = count_code_points(*text, budget);
+  else if (const auto* dict = value.as_dict())
     out = dict->size();
-  } else if (!value.is_undefined()) {
+  else if (value.sequence() && value.sequence() != Sequence::kGenerator)
+    out = items_of(value, budget).size();
+  else if (!value.is_undefined())
     throw TemplateError(fmt::format("{} has no length", value.type()));
-  }
   return Storage(static_cast<std::int64_t>(out));
 }
 
-Value joined(const Value& value, const TemplateArguments& given, TemplateBudget& budget) {
-  std::string separator = given.plain.empty() ? "" : given.plain[0].str(budget);
-  for (const auto& [name, item] : given.named)
-    if (name == "d") separator = item.str(budget);
+/// join(value, d="", attribute=None)
+Value joined(const Value& value, const Placed& given, Budget& budget) {
+  const std::string separator = given[0] == nullptr ? "" : given[0]->str(budget);
+  TemplateText out(budget);
+  bool first = true;
+  for (const auto& item : items_of(value, budget)) {
+    const bool part = given[1] != nullptr && !given[1]->is_none();
+    const Value shown = part ? attribute_of(item, *given[1], nullptr, budget) : item;
+    if (!first) out.add(separator);
+    first = false;
+    out.add(shown.as_text() != nullptr ? *shown.as_text() : shown.str(budget));
+  }
+  return Value::paid(out.take());
+}
+
+/// str.join()
+Value joined_texts(const std::string& separator, const Value& value, Budget& budget) {
   TemplateText out(budget);
   bool first = true;
   for (const auto& item : items_of(value, budget)) {
     if (!first) out.add(separator);
     first = false;
-    out.add(item.as_text() != nullptr ? *item.as_text() : item.str(budget));
+    out.add(text_of(item));
   }
   return Value::paid(out.take());
 }
 
-Value defaulted(const Value& value, const TemplateArguments& given, TemplateBudget&) {
-  const bool falsy = given.plain.size() > 1 && given.plain[1].truth();
+/// default(value, default_value="", boolean=False)
+Value defaulted(const Value& value, const Placed& given, Budget&) {
+  const bool falsy = given[1] != nullptr && given[1]->truth();
   const bool missing = value.is_undefined() || (falsy && !value.truth());
-  return !missing ? value : given.plain.empty() ? Value::paid("") : given.plain[0];
+  return !missing ? value : given[0] == nullptr ? Value::paid("") : *given[0];
 }
 
-Value as_integer(const Value& value, const TemplateArguments&, TemplateBudget& budget) {
-  if (value.is_number()) {
-    if (!(std::abs(value.number()) < 9e15)) throw TemplateError("the number is too large");
-    return Storage(static_cast<std::int64_t>(value.number()));
+/// What Python's float(), and with `whole` int(), read: blanks around, underscores between digits. Nothing if they
+/// refuse it.
+std::optional<double> number_in(std::string text, bool whole) {
+  const auto space = [](char c) {
+    return std::string_view(" \t\n\r\f\v\x1C\x1D\x1E\x1F").find(c) != std::string_view::npos;
+  };
+  while (!text.empty() && space(text.back())) text.pop_back();
+  text.erase(0, std::find_if_not(text.begin(), text.end(), space) - text.begin());
+  static const auto form = [](const char* pattern) {
+    std::string problem;
+    return Pattern::make(pattern, problem, false);
+  };
+  static const auto integer = form(R"(\A[+-]?[0-9]+(_[0-9]+)*\z)");
+  static const auto real = form(
+      R"(\A[+-]?(([0-9]+(_[0-9]+)*\.?([0-9]+(_[0-9]+)*)?|\.[0-9]+(_[0-9]+)*)(e[+-]?[0-9]+(_[0-9]+)*)?|inf|infinity|nan)\z)");
+  const std::string shape = [&] {
+    std::string out;
+    for (const char c : text) out += is_upper(c) ? static_cast<char>(c ^ 32) : c;
+    return out;
+  }();
+  if (valid_prefix(shape) != shape.size() || !PatternMatcher().find(whole ? *integer : *real, shape, 0))
+    return std::nullopt;
+  std::erase(text, '_');
+  return std::strtod(text.c_str(), nullptr);
+}
+
+/// int(value, default=0)
+Value as_integer(const Value& value, const Placed& given, Budget& budget) {
+  std::optional<double> number;
+  if (value.is_undefined()) throw TemplateError("an undefined value is no number");
+  if (value.is_number()) number = value.number();
+  if (const auto* text = value.as_text()) {
+    budget.read(text->size());
+    number = number_in(*text, true);
+    if (!number) number = number_in(*text, false);
   }
-  budget.read(text_of(value).size());
-  try {
-    return Storage(static_cast<std::int64_t>(std::stoll(text_of(value))));
-  } catch (const std::logic_error&) {
-    return Storage(std::int64_t{0});
+  if (!number || !std::isfinite(*number)) return given[0] == nullptr ? Value(Storage(std::int64_t{0})) : *given[0];
+  if (!(std::abs(*number) < 9e15)) throw TemplateError("the number is too large");
+  return Storage(static_cast<std::int64_t>(*number));
+}
+
+/// float(value, default=0.0)
+Value as_float(const Value& value, const Placed& given, Budget& budget) {
+  std::optional<double> number;
+  if (value.is_undefined()) throw TemplateError("an undefined value is no number");
+  if (value.is_number()) number = value.number();
+  if (const auto* text = value.as_text()) {
+    budget.read(text->size());
+    number = number_in(*text, false);
   }
+  return number ? Value(Storage(*number)) : given[0] == nullptr ? Value(Storage(0.0)) : *given[0];
+}
+
+Value absolute(const Value& value, const Placed&, Budget&) {
+  if (value.as_bool() != nullptr) return Storage(static_cast<std::int64_t>(value.number()));
+  if (value.as_int() == nullptr) return Storage(std::abs(value.number()));
+  if (*value.as_int() == std::numeric_limits<std::int64_t>::min()) throw TemplateError("the number is too large");
+  return Storage(std::abs(*value.as_int()));
+}
+
+/// Jinja's `reverse`: of a text, a text; else something to go through once.
+Value reversed(const Value& value, const Placed&, Budget& budget) {
+  auto items = items_of(value, budget);
+  std::reverse(items.begin(), items.end());
+  if (value.as_text() != nullptr) return joined_texts("", Value::list(std::move(items), budget), budget);
+  const bool was_generator = value.sequence() == Sequence::kGenerator;
+  return Value::list(std::move(items), budget, was_generator ? Sequence::kList : Sequence::kGenerator);
+}
+
+Value last_of(const Value& value, const Placed&, Budget& budget) {
+  if (value.sequence() == Sequence::kGenerator)
+    throw TemplateError("a generator has no last item; 'list' makes a list of it");
+  auto items = items_of(value, budget);
+  return items.empty() ? Value() : items.back();
 }
 
 struct Filter {
   std::string_view name;
-  Value (*apply)(const Value& value, const TemplateArguments& given, TemplateBudget& budget);
+  std::string_view parameters;
+  Value (*apply)(const Value& value, const Placed& given, Budget& budget);
 };
-using Given = TemplateArguments;
-using List = TemplateList;
-using Budget = TemplateBudget;
 constexpr std::array kFilters = {
-    Filter{"trim", [](const Value& v, const Given& g, Budget& b) { return strip(v.str(b), g.plain, true, true, b); }},
-    Filter{"upper", [](const Value& v, const Given&, Budget& b) { return Value::paid(cased(v.str(b), true)); }},
-    Filter{"lower", [](const Value& v, const Given&, Budget& b) { return Value::paid(cased(v.str(b), false)); }},
-    Filter{"capitalize", [](const Value& v, const Given&, Budget& b) { return Value::paid(capitalized(v.str(b))); }},
-    Filter{"title", [](const Value& v, const Given&, Budget& b) { return Value::paid(titled(v.str(b))); }},
-    Filter{"string", [](const Value& v, const Given&, Budget& b) { return Value::paid(v.str(b)); }},
-    Filter{"safe", [](const Value& v, const Given&, Budget&) { return v; }},
-    Filter{"int", as_integer},
-    Filter{"length", [](const Value& v, const Given&, Budget& b) { return length_of(v, b); }},
-    Filter{"count", [](const Value& v, const Given&, Budget& b) { return length_of(v, b); }},
-    Filter{"list", [](const Value& v, const Given&, Budget& b) { return Value::list(items_of(v, b), b); }},
-    Filter{"items", [](const Value& v, const Given&, Budget& b) { return pairs_of(v, b); }},
-    Filter{"first",
-           [](const Value& v, const Given&, Budget& b) {
-             const auto items = items_of(v, b);
+    Filter{"trim", "chars",
+           [](const Value& v, const Placed& g, Budget& b) { return strip(v.str(b), g[0], true, true, b); }},
+    Filter{"upper", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(upper_case(v.str(b), b)); }},
+    Filter{"lower", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(lower_case(v.str(b), b)); }},
+    Filter{"capitalize", "",
+           [](const Value& v, const Placed&, Budget& b) { return Value::paid(capitalized(v.str(b), b)); }},
+    Filter{"title", "",
+           [](const Value& v, const Placed&, Budget& b) { return Value::paid(titled_words(v.str(b), b)); }},
+    Filter{"string", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(v.str(b)); }},
+    Filter{"safe", "", [](const Value& v, const Placed&, Budget&) { return v; }},
+    Filter{"int", "default", as_integer},
+    Filter{"float", "default", as_float},
+    Filter{"abs", "", absolute},
+    Filter{"length", "", [](const Value& v, const Placed&, Budget& b) { return length_of(v, b); }},
+    Filter{"count", "", [](const Value& v, const Placed&, Budget& b) { return length_of(v, b); }},
+    Filter{"list", "", [](const Value& v, const Placed&, Budget& b) { return Value::list(items_of(v, b), b); }},
+    Filter{
+        "items", "",
+        [](const Value& v, const Placed&, Budget& b) { return Value::list(pairs_of(v, b), b, Sequence::kGenerator); }},
+    Filter{"first", "",
+           [](const Value& v, const Placed&, Budget& b) {
+             const auto items = items_of(v, b, 1);
              return items.empty() ? Value() : items.front();
            }},
-    Filter{"last",
-           [](const Value& v, const Given&, Budget& b) {
-             const auto items = items_of(v, b);
-             return items.empty() ? Value() : items.back();
-           }},
-    Filter{"reverse",
-           [](const Value& v, const Given&, Budget& b) {
-             auto items = items_of(v, b);
-             std::reverse(items.begin(), items.end());
-             return Value::list(std::move(items), b);
-           }},
-    Filter{"join", joined},
-    Filter{"default", defaulted},
-    Filter{"d", defaulted},
-    Filter{"replace", [](const Value& v, const Given& g, Budget& b) { return replaced(v.str(b), g.plain, b); }},
-    Filter{"tojson", json_filter},
-    Filter{"float",
-           [](const Value& v, const Given&, Budget& b) {
-             if (v.is_number()) return Value(Storage(v.number()));
-             b.read(text_of(v).size());
-             try {
-               return Value(Storage(std::stod(text_of(v))));
-             } catch (const std::logic_error&) {
-               return Value(Storage(0.0));
-             }
-           }},
-    Filter{"abs",
-           [](const Value& v, const Given&, Budget&) {
-             if (v.as_int() == nullptr) return Value(Storage(std::abs(v.number())));
-             if (*v.as_int() == std::numeric_limits<std::int64_t>::min()) throw TemplateError("the number is too large");
-             return Value(Storage(std::abs(*v.as_int())));
-           }},
+    Filter{"last", "", last_of},
+    Filter{"reverse", "", reversed},
+    Filter{"join", "d attribute", joined},
+    Filter{"default", "default_value boolean", defaulted},
+    Filter{"d", "default_value boolean", defaulted},
+    Filter{"replace", "old new count",
+           [](const Value& v, const Placed& g, Budget& b) { return replaced(v.str(b), g, b); }},
+    Filter{"tojson", "ensure_ascii indent separators sort_keys", json_filter},
 };
 
 struct Test {
   std::string_view name;
-  bool (*holds)(const Value& value, const TemplateList& arguments, TemplateBudget& budget);
+  std::size_t arguments;
+  bool (*holds)(const Value& value, const List& arguments, Budget& budget);
 };
 bool divides(const Value& v, const List& a, Budget&) {
-  if (v.as_int() == nullptr || argument(a, 0).as_int() == nullptr || *a[0].as_int() == 0)
+  if (v.as_int() == nullptr || a[0].as_int() == nullptr || *a[0].as_int() == 0)
     throw TemplateError("divisibleby needs integers");
   return *a[0].as_int() == -1 || *v.as_int() % *a[0].as_int() == 0;
 }
+/// Of 2, with the divisor's sign.
+double remainder_of(const Value& value) {
+  return std::abs(std::fmod(value.number(), 2));
+}
+/// str.islower() and str.isupper(): some letter, and none of the other case.
+bool in_case(const Value& value, bool upper, Budget& budget) {
+  const std::string text = value.str(budget);
+  check_case(text, budget);
+  return std::any_of(text.begin(), text.end(), upper ? is_upper : is_lower) &&
+         std::none_of(text.begin(), text.end(), upper ? is_lower : is_upper);
+}
+bool has_items(const Value& value) {
+  return value.sequence() || value.as_text() != nullptr || value.as_dict() != nullptr || value.is_undefined();
+}
+bool equal(const Value& v, const List& a, Budget& b) {
+  return v.equals(a[0], b);
+}
+bool unequal(const Value& v, const List& a, Budget& b) {
+  return !v.equals(a[0], b);
+}
+template <class Compare>
+bool compared(const Value& v, const List& a, Budget&) {
+  return Compare()(v.number(), a[0].number());
+}
 constexpr std::array kTests = {
-    Test{"defined", [](const Value& v, const List&, Budget&) { return !v.is_undefined(); }},
-    Test{"undefined", [](const Value& v, const List&, Budget&) { return v.is_undefined(); }},
-    Test{"none", [](const Value& v, const List&, Budget&) { return v.is_none(); }},
-    Test{"string", [](const Value& v, const List&, Budget&) { return v.as_text() != nullptr; }},
-    Test{"mapping", [](const Value& v, const List&, Budget&) { return v.as_dict() != nullptr; }},
-    Test{"sequence",
+    Test{"defined", 0, [](const Value& v, const List&, Budget&) { return !v.is_undefined(); }},
+    Test{"undefined", 0, [](const Value& v, const List&, Budget&) { return v.is_undefined(); }},
+    Test{"none", 0, [](const Value& v, const List&, Budget&) { return v.is_none(); }},
+    Test{"string", 0, [](const Value& v, const List&, Budget&) { return v.as_text() != nullptr; }},
+    Test{"mapping", 0,
+         [](const Value& v, const List&, Budget&) { return v.as_dict() != nullptr && !v.is_namespace(); }},
+    Test{"sequence", 0,
          [](const Value& v, const List&, Budget&) {
-           return v.as_list() != nullptr || v.as_text() != nullptr || v.as_dict() != nullptr;
+           return has_items(v) && v.sequence() != Sequence::kView && v.sequence() != Sequence::kGenerator;
          }},
-    Test{"iterable",
-         [](const Value& v, const List&, Budget&) {
-           return v.as_list() != nullptr || v.as_text() != nullptr || v.as_dict() != nullptr;
-         }},
-    Test{"number", [](const Value& v, const List&, Budget&) { return v.is_number(); }},
-    Test{"integer", [](const Value& v, const List&, Budget&) { return v.as_int() != nullptr; }},
-    Test{"float", [](const Value& v, const List&, Budget&) { return v.is_number() && v.type() == "float"; }},
-    Test{"boolean", [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr; }},
-    Test{"true", [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr && *v.as_bool(); }},
-    Test{"false", [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr && !*v.as_bool(); }},
-    Test{"odd", [](const Value& v, const List&, Budget&) { return v.as_int() != nullptr && *v.as_int() % 2 != 0; }},
-    Test{"even", [](const Value& v, const List&, Budget&) { return v.as_int() != nullptr && *v.as_int() % 2 == 0; }},
-    Test{"equalto", [](const Value& v, const List& a, Budget& b) { return v.equals(argument(a, 0), b); }},
-    Test{"eq", [](const Value& v, const List& a, Budget& b) { return v.equals(argument(a, 0), b); }},
-    Test{"ne", [](const Value& v, const List& a, Budget& b) { return !v.equals(argument(a, 0), b); }},
-    Test{"in", [](const Value& v, const List& a, Budget& b) { return contains(argument(a, 0), v, b); }},
-    Test{"divisibleby", divides},
-    Test{"lower", [](const Value& v, const List&, Budget& b) { return v.str(b) == cased(v.str(b), false); }},
-    Test{"upper", [](const Value& v, const List&, Budget& b) { return v.str(b) == cased(v.str(b), true); }},
-    Test{"gt", [](const Value& v, const List& a, Budget&) { return v.number() > argument(a, 0).number(); }},
-    Test{"lt", [](const Value& v, const List& a, Budget&) { return v.number() < argument(a, 0).number(); }},
-    Test{"ge", [](const Value& v, const List& a, Budget&) { return v.number() >= argument(a, 0).number(); }},
-    Test{"le", [](const Value& v, const List& a, Budget&) { return v.number() <= argument(a, 0).number(); }},
+    Test{"iterable", 0, [](const Value& v, const List&, Budget&) { return has_items(v); }},
+    Test{"callable", 0, [](const Value& v, const List&, Budget&) { return v.type() == "method" || v.is_undefined(); }},
+    Test{"number", 0, [](const Value& v, const List&, Budget&) { return v.is_number(); }},
+    Test{"integer", 0, [](const Value& v, const List&, Budget&) { return v.as_int() != nullptr; }},
+    Test{"float", 0, [](const Value& v, const List&, Budget&) { return v.type() == "float"; }},
+    Test{"boolean", 0, [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr; }},
+    Test{"true", 0, [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr && *v.as_bool(); }},
+    Test{"false", 0, [](const Value& v, const List&, Budget&) { return v.as_bool() != nullptr && !*v.as_bool(); }},
+    Test{"odd", 0, [](const Value& v, const List&, Budget&) { return remainder_of(v) == 1; }},
+    Test{"even", 0, [](const Value& v, const List&, Budget&) { return remainder_of(v) == 0; }},
+    Test{"equalto", 1, equal},
+    Test{"eq", 1, equal},
+    Test{"==", 1, equal},
+    Test{"ne", 1, unequal},
+    Test{"!=", 1, unequal},
+    Test{"in", 1, [](const Value& v, const List& a, Budget& b) { return contains(a[0], v, b); }},
+    Test{"divisibleby", 1, divides},
+    Test{"lower", 0, [](const Value& v, const List&, Budget& b) { return in_case(v, false, b); }},
+    Test{"upper", 0, [](const Value& v, const List&, Budget& b) { return in_case(v, true, b); }},
+    Test{"gt", 1, compared<std::greater<>>},
+    Test{"lt", 1, compared<std::less<>>},
+    Test{"ge", 1, compared<std::greater_equal<>>},
+    Test{"le", 1, compared<std::less_equal<>>},
 };
 
 struct Method {
   std::string_view name;
-  Value (*call)(const Value& object, const TemplateList& arguments, TemplateBudget& budget);
+  std::string_view parameters;
+  Value (*call)(const Value& object, const Placed& given, Budget& budget);
 };
-Value affixed(const std::string& text, const std::string& part, bool front, Budget& budget) {
-  budget.read(part.size());
-  return Storage(front ? text.starts_with(part) : text.ends_with(part));
-}
-Value cased_text(const Value& v, bool upper, Budget& b) {
-  return Value::paid(cased(v.str(b), upper));
+/// str.startswith() and endswith(), also with a tuple of parts.
+bool affixed(const std::string& text, const Value& part, bool front, Budget& budget) {
+  if (part.sequence() == Sequence::kTuple) {
+    const auto parts = items_of(part, budget);
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const Value& each) { return affixed(text, each, front, budget); });
+  }
+  budget.read(text_of(part).size());
+  return front ? text.starts_with(text_of(part)) : text.ends_with(text_of(part));
 }
 /// The place of a part, counted in code points; -1 if it is not there.
-Value place_of_part(const Value& v, const List& a, Budget& b) {
-  const std::size_t at = find_text(*v.as_text(), text_of(argument(a, 0)), 0, b);
+Value place_of_part(const Value& v, const Placed& g, Budget& b) {
+  const std::size_t at = find_text(*v.as_text(), text_of(needed(g, 0)), 0, b);
   if (at == std::string::npos) return Storage(std::int64_t{-1});
   return length_of(Value::text(v.as_text()->substr(0, at), b), b);
 }
-Value count_of_part(const Value& v, const List& a, Budget& b) {
-  const std::string& part = text_of(argument(a, 0));
+Value count_of_part(const Value& v, const Placed& g, Budget& b) {
+  const std::string& part = text_of(needed(g, 0));
   if (part.empty()) return Storage(*length_of(v, b).as_int() + 1);
   std::int64_t out = 0;
   for (std::size_t at = find_text(*v.as_text(), part, 0, b); at != std::string::npos;
@@ -321,36 +463,50 @@ Value count_of_part(const Value& v, const List& a, Budget& b) {
   return Storage(out);
 }
 constexpr std::array kTextMethods = {
-    Method{"strip", [](const Value& v, const List& a, Budget& b) { return strip(*v.as_text(), a, true, true, b); }},
-    Method{"lstrip", [](const Value& v, const List& a, Budget& b) { return strip(*v.as_text(), a, true, false, b); }},
-    Method{"rstrip", [](const Value& v, const List& a, Budget& b) { return strip(*v.as_text(), a, false, true, b); }},
-    Method{"upper", [](const Value& v, const List&, Budget& b) { return cased_text(v, true, b); }},
-    Method{"lower", [](const Value& v, const List&, Budget& b) { return cased_text(v, false, b); }},
-    Method{"capitalize", [](const Value& v, const List&, Budget& b) { return Value::paid(capitalized(v.str(b))); }},
-    Method{"title", [](const Value& v, const List&, Budget& b) { return Value::paid(titled(v.str(b))); }},
-    Method{"split", [](const Value& v, const List& a, Budget& b) { return split(*v.as_text(), a, b); }},
-    Method{"startswith", [](const Value& v, const List& a,
-                            Budget& b) { return affixed(*v.as_text(), text_of(argument(a, 0)), true, b); }},
-    Method{"endswith", [](const Value& v, const List& a,
-                          Budget& b) { return affixed(*v.as_text(), text_of(argument(a, 0)), false, b); }},
-    Method{"replace", [](const Value& v, const List& a, Budget& b) { return replaced(*v.as_text(), a, b); }},
-    Method{"join", [](const Value& v, const List& a, Budget& b) { return joined(argument(a, 0), {.plain = {v}}, b); }},
-    Method{"find", place_of_part},
-    Method{"count", count_of_part},
+    Method{"strip", "chars /",
+           [](const Value& v, const Placed& g, Budget& b) { return strip(*v.as_text(), g[0], true, true, b); }},
+    Method{"lstrip", "chars /",
+           [](const Value& v, const Placed& g, Budget& b) { return strip(*v.as_text(), g[0], true, false, b); }},
+    Method{"rstrip", "chars /",
+           [](const Value& v, const Placed& g, Budget& b) { return strip(*v.as_text(), g[0], false, true, b); }},
+    Method{"upper", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(upper_case(v.str(b), b)); }},
+    Method{"lower", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(lower_case(v.str(b), b)); }},
+    Method{"capitalize", "",
+           [](const Value& v, const Placed&, Budget& b) { return Value::paid(capitalized(v.str(b), b)); }},
+    Method{"title", "", [](const Value& v, const Placed&, Budget& b) { return Value::paid(titled(v.str(b), b)); }},
+    Method{"split", "sep maxsplit",
+           [](const Value& v, const Placed& g, Budget& b) { return split(*v.as_text(), g, b); }},
+    Method{"startswith", "prefix /",
+           [](const Value& v, const Placed& g, Budget& b) {
+             return Value(Storage(affixed(*v.as_text(), needed(g, 0), true, b)));
+           }},
+    Method{"endswith", "suffix /",
+           [](const Value& v, const Placed& g, Budget& b) {
+             return Value(Storage(affixed(*v.as_text(), needed(g, 0), false, b)));
+           }},
+    Method{"replace", "old new count /",
+           [](const Value& v, const Placed& g, Budget& b) { return replaced(*v.as_text(), g, b); }},
+    Method{"join", "iterable /",
+           [](const Value& v, const Placed& g, Budget& b) { return joined_texts(*v.as_text(), needed(g, 0), b); }},
+    Method{"find", "sub /", place_of_part},
+    Method{"count", "sub /", count_of_part},
 };
 constexpr std::array kDictMethods = {
-    Method{"items", [](const Value& v, const List&, Budget& b) { return pairs_of(v, b); }},
-    Method{"keys", [](const Value& v, const List&, Budget& b) { return Value::list(items_of(v, b), b); }},
-    Method{"values",
-           [](const Value& v, const List&, Budget& b) {
-             TemplateList out;
+    Method{"items", "",
+           [](const Value& v, const Placed&, Budget& b) { return Value::list(pairs_of(v, b), b, Sequence::kView); }},
+    Method{"keys", "",
+           [](const Value& v, const Placed&, Budget& b) { return Value::list(items_of(v, b), b, Sequence::kView); }},
+    Method{"values", "",
+           [](const Value& v, const Placed&, Budget& b) {
+             List out;
              for (const auto& [key, item] : *v.as_dict()) out.push_back(item);
-             return Value::list(std::move(out), b);
+             return Value::list(std::move(out), b, Sequence::kView);
            }},
-    Method{"get",
-           [](const Value& v, const List& a, Budget& b) {
-             const auto* found = find_item(*v.as_dict(), text_of(argument(a, 0)), b);
-             return found != nullptr ? *found : a.size() > 1 ? a[1] : Value::none();
+    Method{"get", "key default /",
+           [](const Value& v, const Placed& g, Budget& b) {
+             const auto* key = needed(g, 0).as_text();
+             const auto* found = key == nullptr ? nullptr : find_item(*v.as_dict(), *key, b);
+             return found != nullptr ? *found : g[1] != nullptr ? *g[1] : Value::none();
            }},
 };
 
@@ -378,10 +534,47 @@ Value range(const TemplateList& arguments, TemplateBudget& budget) {
     out.push_back(Storage(i));
     if (std::abs(static_cast<double>(i) + static_cast<double>(by)) > 9e18) break;
   }
-  return Value::list(std::move(out), budget);
+  return Value::list(std::move(out), budget, Sequence::kRange);
+}
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> out;
+  while (!text.empty()) {
+    out.push_back(text.substr(0, text.find(' ')));
+    text.remove_prefix(std::min(text.size(), out.back().size() + 1));
+  }
+  return out;
 }
 
 }  // namespace
+
+std::array<const Value*, 4> place_arguments(std::string_view what, std::string_view parameters,
+                                            const TemplateArguments& given) {
+  auto names = words_of(parameters);
+  const bool only_places = !names.empty() && names.back() == "/";
+  if (only_places) names.pop_back();
+  if (given.plain.size() > names.size())
+    throw TemplateError(fmt::format("'{}' takes at most {} arguments here", what, names.size()));
+  std::array<const Value*, 4> out{};
+  for (std::size_t i = 0; i < given.plain.size(); ++i) out[i] = &given.plain[i];
+  for (const auto& [name, value] : given.named) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    const auto i = static_cast<std::size_t>(found - names.begin());
+    if (only_places || found == names.end() || out[i] != nullptr)
+      throw TemplateError(fmt::format("'{}' takes no argument '{}' here", what, name));
+    out[i] = &value;
+  }
+  return out;
+}
+
+TemplateList pairs_of(const Value& value, TemplateBudget& budget) {
+  if (value.is_undefined()) return {};
+  if (value.as_dict() == nullptr) throw TemplateError(fmt::format("{} has no items", value.type()));
+  TemplateList out;
+  for (const auto& [key, item] : *value.as_dict())
+    out.push_back(Value::list({Value::text(key, budget), item}, budget, Sequence::kTuple));
+  return out;
+}
 
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from, TemplateBudget& budget) {
   if (from > text.size()) return std::string::npos;
@@ -401,9 +594,10 @@ bool contains(const Value& whole, const Value& part, TemplateBudget& budget) {
   if (const auto* text = whole.as_text()) return find_text(*text, text_of(part), 0, budget) != std::string::npos;
   if (const auto* dict = whole.as_dict())
     return part.as_text() != nullptr && find_item(*dict, *part.as_text(), budget) != nullptr;
-  if (const auto* list = whole.as_list())
-    return std::any_of(list->begin(), list->end(), [&](const Value& item) { return item.equals(part, budget); });
-  if (whole.is_undefined()) return false;
+  if (whole.sequence() || whole.is_undefined()) {
+    const auto items = items_of(whole, budget);
+    return std::any_of(items.begin(), items.end(), [&](const Value& item) { return item.equals(part, budget); });
+  }
   throw TemplateError(fmt::format("{} holds nothing", whole.type()));
 }
 
@@ -412,26 +606,42 @@ Value apply_filter(const std::string& name, const Value& value, const TemplateAr
   const TemplateBudget::Level level(budget);
   budget.step();
   if (is_list_filter(name)) return apply_list_filter(name, value, given, budget);
-  return row_of(kFilters, "filter", name).apply(value, given, budget);
+  const auto& row = row_of(kFilters, "filter", name);
+  return row.apply(value, place_arguments(name, row.parameters, given), budget);
 }
 
 bool apply_test(const std::string& name, const Value& value, const TemplateList& arguments, TemplateBudget& budget) {
   budget.step();
-  return row_of(kTests, "test", name).holds(value, arguments, budget);
+  const auto& row = row_of(kTests, "test", name);
+  if (arguments.size() != row.arguments)
+    throw TemplateError(fmt::format("the test '{}' takes {} arguments, not {}", name, row.arguments, arguments.size()));
+  return row.holds(value, arguments, budget);
 }
 
-Value call_method(const Value& object, const std::string& name, const TemplateList& arguments, TemplateBudget& budget) {
-  if (object.as_text() != nullptr) return row_of(kTextMethods, "method of str", name).call(object, arguments, budget);
-  if (object.as_dict() != nullptr) return row_of(kDictMethods, "method of dict", name).call(object, arguments, budget);
+Value call_method(const Value& object, const std::string& name, const TemplateArguments& given,
+                  TemplateBudget& budget) {
+  const auto call = [&](const auto& table, std::string_view what) {
+    const auto& row = row_of(table, what, name);
+    return row.call(object, place_arguments(name, row.parameters, given), budget);
+  };
+  if (object.as_text() != nullptr) return call(kTextMethods, "method of str");
+  if (object.as_dict() != nullptr) return call(kDictMethods, "method of dict");
   throw TemplateError(fmt::format("{} has no method '{}'", object.type(), name));
 }
 
 Value call_function(const std::string& name, const TemplateArguments& given, TemplateBudget& budget) {
-  if (name == "raise_exception") throw TemplateError(argument(given.plain, 0).str(budget));
+  const bool keyed = name == "namespace" || name == "dict";
+  if (keyed && !given.plain.empty())
+    throw TemplateError(fmt::format("'{}' takes arguments with names only here", name));
   if (name == "namespace") return Value::name_space(given.named, budget);
   if (name == "dict") return Value::dict(given.named, budget);
-  if (name == "range") return range(given.plain, budget);
-  if (name == "strftime_now") return Value::text(time_text(text_of(argument(given.plain, 0))), budget);
+  if (name == "raise_exception") throw TemplateError(needed(place_arguments(name, "message", given), 0).str(budget));
+  if (name == "range") {
+    place_arguments(name, "start stop step /", given);
+    return range(given.plain, budget);
+  }
+  if (name == "strftime_now")
+    return Value::text(time_text(text_of(needed(place_arguments(name, "format", given), 0))), budget);
   throw TemplateError(fmt::format("there is no function '{}'", name));
 }
 

@@ -1,6 +1,7 @@
 // The filter `tojson` of chat templates.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,12 +15,13 @@ namespace {
 using Value = TemplateValue;
 
 struct JsonForm {
+  bool lines = false;
   int indent = 0;
   std::string item = ", ", member = ": ";
   bool sorted = false;
 
   void new_line(int depth, TemplateText& out) const {
-    if (indent > 0) out.add("\n").add(std::string(static_cast<std::size_t>(indent * depth), ' '));
+    if (lines) out.add("\n").add(std::string(static_cast<std::size_t>(indent * depth), ' '));
   }
 };
 
@@ -59,15 +61,18 @@ void dump_json(const Value& value, const JsonForm& form, int depth, TemplateText
   out.budget().step();
   const auto* items = value.as_list();
   const auto* dict = value.as_dict();
-  if (value.is_undefined()) throw TemplateError("an undefined value has no JSON");
   if (const auto* text = value.as_text()) {
     out.add(json_text(*text));
   } else if (const auto* flag = value.as_bool()) {
     out.add(*flag ? "true" : "false");
   } else if (value.is_none()) {
     out.add("null");
-  } else if (items == nullptr && dict == nullptr) {
+  } else if (value.type() == "float" && !std::isfinite(value.number())) {
+    out.add(std::isnan(value.number()) ? "NaN" : value.number() < 0 ? "-Infinity" : "Infinity");
+  } else if (value.is_number()) {
     out.add(value.repr(out.budget()));
+  } else if ((items == nullptr && dict == nullptr) || value.sequence() == Sequence::kRange) {
+    throw TemplateError(fmt::format("a {} has no JSON", value.type()));
   } else if (items != nullptr ? items->empty() : dict->empty()) {
     out.add(items != nullptr ? "[]" : "{}");
   } else {
@@ -91,7 +96,7 @@ std::string ascii_json(const std::string& json) {
     const auto point = code_point_at(json, at);
     at += point.bytes;
     const auto code = static_cast<std::uint32_t>(point.value);
-    if (code < 0x80)
+    if (code < 0x7F)
       out += static_cast<char>(code);
     else if (code < 0x10000)
       out += fmt::format("\\u{:04x}", code);
@@ -101,21 +106,20 @@ std::string ascii_json(const std::string& json) {
   return out;
 }
 
-Value json_filter(const Value& value, const TemplateArguments& arguments, TemplateBudget& budget) {
+Value json_filter(const Value& value, const std::array<const Value*, 4>& given, TemplateBudget& budget) {
   // tojson(value, ensure_ascii, indent, separators, sort_keys)
-  constexpr std::array<std::string_view, 4> kNames = {"ensure_ascii", "indent", "separators", "sort_keys"};
-  std::array<const Value*, kNames.size()> given{};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (i < arguments.plain.size()) given[i] = &arguments.plain[i];
-    for (const auto& [name, item] : arguments.named)
-      if (name == kNames[i]) given[i] = &item;
-  }
   JsonForm form;
-  if (given[1] != nullptr && given[1]->as_int() != nullptr) {
-    form.indent = static_cast<int>(std::clamp<std::int64_t>(*given[1]->as_int(), 0, 16));
+  if (given[1] != nullptr && !given[1]->is_none()) {
+    constexpr std::int64_t kMostIndent = 16;
+    if (given[1]->as_int() == nullptr || *given[1]->as_int() > kMostIndent)
+      throw TemplateError(fmt::format("'indent' is a number up to {} here", kMostIndent));
+    form.lines = true;
+    form.indent = static_cast<int>(std::max<std::int64_t>(*given[1]->as_int(), 0));
     form.item = ",";
   }
-  if (given[2] != nullptr && given[2]->as_list() != nullptr && given[2]->as_list()->size() == 2) {
+  if (given[2] != nullptr && !given[2]->is_none()) {
+    if (given[2]->as_list() == nullptr || given[2]->as_list()->size() != 2)
+      throw TemplateError("separators are two strings");
     form.item = separator_of(given[2]->as_list()->at(0));
     form.member = separator_of(given[2]->as_list()->at(1));
   }

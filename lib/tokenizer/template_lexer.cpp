@@ -14,7 +14,6 @@ namespace automodel::tokenizer {
 namespace {
 
 using Kind = TemplateToken::Kind;
-constexpr std::string_view kBlanks = " \t\n\r\f\v";
 /// Longest first.
 constexpr std::array<std::string_view, 29> kSigns = {"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/",
                                                      "%",  "~",  "(",  ")",  "[",  "]",  "{", "}", ",", ":",
@@ -73,13 +72,20 @@ class Lexer {
     if (tag != std::string::npos) {
       const char sign = tag + 2 < text_.size() ? text_[tag + 2] : ' ';
       if (sign == '-') {
-        text.erase(text.find_last_not_of(kBlanks) + 1);
+        while (!text.empty()) {
+          const std::size_t last = last_code_point(text);
+          if (!is_python_space(code_point_at(text, last).value)) break;
+          text.erase(last);
+        }
       } else if (sign != '+' && text_[tag + 1] != '{') {
         // Strip blanks before a block tag that starts its line.
         const std::size_t line_end = text.rfind('\n');
         const std::size_t begin = line_end == std::string::npos ? 0 : line_end + 1;
         const bool line_starts = line_end != std::string::npos || at_line_start_;
-        if (line_starts && text.find_first_not_of(" \t\r\f\v", begin) == std::string::npos) text.erase(begin);
+        std::size_t end = begin;
+        while (end < text.size() && is_python_space(code_point_at(text, end).value))
+          end += code_point_at(text, end).bytes;
+        if (line_starts && end == text.size()) text.erase(begin);
       }
     }
     if (!text.empty()) out_.push_back({Kind::kText, std::move(text), line});
@@ -205,9 +211,11 @@ class Lexer {
     ++at_;
   }
   void skip_spaces() {
-    while (at_ < text_.size() && kBlanks.find(text_[at_]) != std::string_view::npos) {
-      if (text_[at_] == '\n') ++line_;
-      ++at_;
+    while (at_ < text_.size()) {
+      const CodePoint point = code_point_at(text_, at_);
+      if (!is_python_space(point.value)) break;
+      if (point.value == '\n') ++line_;
+      at_ += point.bytes;
     }
   }
   void add(Kind kind, std::string text) { out_.push_back({kind, std::move(text), line_}); }

@@ -219,13 +219,13 @@ class Parser {
     return node;
   }
 
-  /// An expression, or a comma-separated sequence of them, which forms a list.
+  /// An expression, or a comma-separated sequence of them, which forms a tuple.
   ExpressionPtr tuple(bool with_condition = true) {
     const auto one = [&] { return with_condition ? expression() : or_expression(); };
     const int line = now().line;
     auto first = one();
     if (!is_sign(",")) return first;
-    auto out = make(Expression::Kind::kList, line);
+    auto out = make(Expression::Kind::kTuple, line);
     add(*out, std::move(first));
     while (take_sign(",")) {
       if (now().kind == Kind::kBlockEnd || now().kind == Kind::kOutputEnd || is_sign(")")) break;
@@ -363,7 +363,7 @@ class Parser {
     }
     --at_;
     if (take_sign("(")) {
-      if (take_sign(")")) return make(Expression::Kind::kList, token.line);
+      if (take_sign(")")) return make(Expression::Kind::kTuple, token.line);
       auto out = tuple();
       expect_sign(")");
       return out;
@@ -483,7 +483,7 @@ class Parser {
         auto out = make(Expression::Kind::kFilter, line, name());
         add(*out, std::move(value));
         if (is_sign("(")) arguments(*out);
-        value = postfix(std::move(out));
+        value = std::move(out);
       } else if (take_word("is")) {
         value = test(std::move(value), line);
       } else {

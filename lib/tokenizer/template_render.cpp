@@ -21,20 +21,32 @@ enum class Flow { kOn, kBreak, kContinue };
   throw TemplateError(fmt::format("{} {} {} cannot be", left.type(), sign, right.type()));
 }
 
+/// As Python's operators: the remainder has the divisor's sign, and a negative power of an integer is a fraction.
+/// Integers that a double cannot hold are refused.
 TemplateValue numeric(std::string_view sign, const TemplateValue& left, const TemplateValue& right) {
-  const bool whole = left.data.index() != 4 && right.data.index() != 4;
+  constexpr double kExact = 9e15;
   const double a = left.number(), b = right.number();
+  const bool whole = left.data.index() != 4 && right.data.index() != 4 && !(sign == "**" && b < 0);
   if ((sign == "/" || sign == "//" || sign == "%") && b == 0) throw TemplateError("division by zero");
   double value = 0;
   if (sign == "+") value = a + b;
   if (sign == "-") value = a - b;
   if (sign == "*") value = a * b;
   if (sign == "/") return Storage(a / b);
-  if (sign == "//") value = std::floor(a / b);
-  if (sign == "%") value = a - b * std::floor(a / b);
-  if (sign == "**") value = std::pow(a, b);
+  if (sign == "//" || sign == "%") {
+    double rest = std::fmod(a, b);
+    if (rest == 0)
+      rest = std::copysign(0.0, b);
+    else if ((rest < 0) != (b < 0))
+      rest += b;
+    value = sign == "%" ? rest : std::copysign(std::round((a - rest) / b), a / b);
+  }
+  if (sign == "**") {
+    value = std::pow(a, b);
+    if (!std::isfinite(value)) throw TemplateError(fmt::format("{} ** {} has no value", a, b));
+  }
   if (!whole) return Storage(value);
-  if (!(std::abs(value) < 9e15)) throw TemplateError("the number is too large");
+  if (!(std::max({std::abs(value), std::abs(a), std::abs(b)}) < kExact)) throw TemplateError("the number is too large");
   return Storage(static_cast<std::int64_t>(value));
 }
 
@@ -56,14 +68,16 @@ TemplateValue binary(const std::string& sign, const TemplateValue& left, const T
   if (left.is_number() && right.is_number()) return numeric(sign, left, right);
   if (sign == "+" && left.as_text() != nullptr && right.as_text() != nullptr)
     return TemplateValue::paid(TemplateText(budget).add(*left.as_text()).add(*right.as_text()).take());
-  if (sign == "+" && left.as_list() != nullptr && right.as_list() != nullptr) {
+  const auto kind = left.sequence();
+  if (sign == "+" && kind == right.sequence() && (kind == Sequence::kList || kind == Sequence::kTuple)) {
     TemplateList out = items_of(left, budget);
     const TemplateList more = items_of(right, budget);
     out.insert(out.end(), more.begin(), more.end());
-    return TemplateValue::list(std::move(out), budget);
+    return TemplateValue::list(std::move(out), budget, *kind);
   }
-  if (sign == "*" && left.as_text() != nullptr && right.as_int() != nullptr)
-    return repeated(*left.as_text(), *right.as_int(), budget);
+  for (const auto& [text, times] : {std::pair(&left, &right), std::pair(&right, &left)})
+    if (sign == "*" && text->as_text() != nullptr && times->is_number() && times->type() != "float")
+      return repeated(*text->as_text(), static_cast<std::int64_t>(times->number()), budget);
   no_operation(sign, left, right);
 }
 
@@ -87,24 +101,6 @@ bool compare(const std::string& sign, const TemplateValue& left, const TemplateV
   if (sign == "<") return order < 0;
   if (sign == ">") return order > 0;
   return sign == "<=" ? order <= 0 : order >= 0;
-}
-
-std::int64_t count_code_points(const std::string& text, TemplateBudget& budget) {
-  budget.read(text.size());
-  std::int64_t out = 0;
-  for (std::size_t at = 0; at < text.size(); at += code_point_at(text, at).bytes) ++out;
-  return out;
-}
-
-/// Code points [from, to) of a text that has as many.
-TemplateValue part_of(const std::string& text, std::int64_t from, std::int64_t to, TemplateBudget& budget) {
-  budget.read(text.size());
-  std::size_t begin = 0;
-  std::int64_t i = 0;
-  for (; i < from; ++i) begin += code_point_at(text, begin).bytes;
-  std::size_t end = begin;
-  for (; i < to; ++i) end += code_point_at(text, end).bytes;
-  return TemplateValue::text(text.substr(begin, end - begin), budget);
 }
 
 class Renderer {
@@ -153,8 +149,9 @@ class Renderer {
       case TemplateNode::Kind::kCapture: {
         std::string text;
         scopes_.emplace_back();
-        block(node.body, text);
+        const Flow flow = block(node.body, text);
         scopes_.pop_back();
+        if (flow != Flow::kOn) return flow;  // nothing is set
         set(node.names[0], TemplateValue::paid(std::move(text)));
         return Flow::kOn;
       }
@@ -180,6 +177,9 @@ class Renderer {
     const std::size_t parameters = macro.names.size() - 1, required = parameters - macro.parts.size();
     if (given.size() > parameters)
       throw TemplateError(fmt::format("'{}' takes {} arguments", macro.names[0], parameters));
+    for (const auto& [name, value] : named)
+      if (std::find(macro.names.begin() + 1, macro.names.end(), name) == macro.names.end())
+        throw TemplateError(fmt::format("'{}' takes no argument '{}'", macro.names[0], name));
     TemplateDict own;
     for (std::size_t i = 0; i < parameters; ++i) {
       const auto& name = macro.names[i + 1];
@@ -231,7 +231,8 @@ class Renderer {
     for (std::size_t i = 0; i < names.size(); ++i) set(names[i], items[i]);
   }
 
-  /// Variables set in a loop are dropped after each iteration, as in Jinja.
+  /// Variables set in a loop are dropped after each iteration, as in Jinja, whose `else` is for loops of which no
+  /// iteration came to its end: also those that break or continue each time.
   Flow loop(const TemplateNode& node, std::string& out) {
     TemplateList items = items_of(evaluate(*node.expression), budget_);
     if (node.condition) {
@@ -245,13 +246,14 @@ class Renderer {
       }
       items = std::move(kept);
     }
-    if (items.empty()) return block(node.otherwise, out);
     const auto count = static_cast<std::int64_t>(items.size());
+    bool ended = false;
     for (std::int64_t i = 0; i < count; ++i) {
-      TemplateDict facts = {{"index", Storage(i + 1)},        {"index0", Storage(i)},
-                            {"revindex", Storage(count - i)}, {"revindex0", Storage(count - i - 1)},
-                            {"first", Storage(i == 0)},       {"last", Storage(i + 1 == count)},
-                            {"length", Storage(count)}};
+      TemplateDict facts = {{"index", Storage(i + 1)},           {"index0", Storage(i)},
+                            {"revindex", Storage(count - i)},    {"revindex0", Storage(count - i - 1)},
+                            {"first", Storage(i == 0)},          {"last", Storage(i + 1 == count)},
+                            {"length", Storage(count)},          {"depth", Storage(std::int64_t{1})},
+                            {"depth0", Storage(std::int64_t{0})}};
       if (i > 0) facts.emplace_back("previtem", items[static_cast<std::size_t>(i) - 1]);
       if (i + 1 < count) facts.emplace_back("nextitem", items[static_cast<std::size_t>(i) + 1]);
       scopes_.emplace_back();
@@ -260,8 +262,9 @@ class Renderer {
       const Flow flow = block(node.body, out);
       scopes_.pop_back();
       if (flow == Flow::kBreak) break;
+      ended = ended || flow == Flow::kOn;
     }
-    return Flow::kOn;
+    return ended ? Flow::kOn : block(node.otherwise, out);
   }
 
   const TemplateValue* look_up(const std::string& name) {
@@ -283,21 +286,29 @@ class Renderer {
         const auto* found = look_up(e.text);
         return found == nullptr ? TemplateValue() : *found;
       }
-      case Expression::Kind::kList: {
+      case Expression::Kind::kList:
+      case Expression::Kind::kTuple: {
         TemplateList out;
         for (const auto& part : e.parts) out.push_back(evaluate(*part));
-        return TemplateValue::list(std::move(out), budget_);
+        return TemplateValue::list(std::move(out), budget_,
+                                   e.kind == Expression::Kind::kList ? Sequence::kList : Sequence::kTuple);
       }
       case Expression::Kind::kDict: {
         TemplateDict out;
         for (std::size_t i = 0; i < e.parts.size(); i += 2) {
-          const std::string key = evaluate(*e.parts[i]).str(budget_);
-          set_item(out, key, evaluate(*e.parts[i + 1]), budget_);
+          const auto key = evaluate(*e.parts[i]);
+          if (key.as_text() == nullptr)
+            throw TemplateError(fmt::format("keys of dictionaries are strings here, not {}", key.type()));
+          set_item(out, *key.as_text(), evaluate(*e.parts[i + 1]), budget_);
         }
         return TemplateValue::dict(std::move(out), budget_);
       }
       case Expression::Kind::kNot: return Storage(!evaluate(*e.parts[0]).truth());
-      case Expression::Kind::kNegative: return binary("-", Storage(std::int64_t{0}), evaluate(*e.parts[0]), budget_);
+      case Expression::Kind::kNegative: {
+        const auto value = evaluate(*e.parts[0]);
+        return value.type() == "float" ? Storage(-value.number())
+                                       : binary("-", Storage(std::int64_t{0}), value, budget_);
+      }
       case Expression::Kind::kAnd: {
         auto left = evaluate(*e.parts[0]);
         return left.truth() ? evaluate(*e.parts[1]) : left;
@@ -314,8 +325,12 @@ class Renderer {
       case Expression::Kind::kIf:
         if (evaluate(*e.parts[1]).truth()) return evaluate(*e.parts[0]);
         return e.parts[2] ? evaluate(*e.parts[2]) : TemplateValue();
-      case Expression::Kind::kAttribute: return member(evaluate(*e.parts[0]), e.text);
-      case Expression::Kind::kItem: return item(e);
+      case Expression::Kind::kAttribute:
+        return member_of(evaluate(*e.parts[0]), TemplateValue::paid(e.text), true, budget_);
+      case Expression::Kind::kItem: {
+        const auto object = evaluate(*e.parts[0]);
+        return member_of(object, evaluate(*e.parts[1]), false, budget_);
+      }
       case Expression::Kind::kSlice: return slice(e);
       case Expression::Kind::kCall: return call(e);
       case Expression::Kind::kFilter: {
@@ -324,6 +339,7 @@ class Renderer {
       }
       case Expression::Kind::kTest: {
         const auto given = arguments(e);
+        if (!given.named.empty()) throw TemplateError("arguments of tests have no names here");
         return Storage(apply_test(e.text, evaluate(*e.parts[0]), given.plain, budget_));
       }
     }
@@ -340,33 +356,6 @@ class Renderer {
     return Storage(true);
   }
 
-  /// An unknown member is undefined; looking up a member of an undefined value is an error.
-  TemplateValue member(const TemplateValue& object, const std::string& key) {
-    if (object.is_undefined()) throw TemplateError(fmt::format("an undefined value has no member '{}'", key));
-    const auto* dict = object.as_dict();
-    const auto* found = dict == nullptr ? nullptr : find_item(*dict, key, budget_);
-    return found == nullptr ? TemplateValue() : *found;
-  }
-
-  TemplateValue item(const Expression& e) {
-    const auto object = evaluate(*e.parts[0]), key = evaluate(*e.parts[1]);
-    if (key.as_text() != nullptr) return member(object, *key.as_text());
-    if (object.is_undefined())
-      throw TemplateError(fmt::format("an undefined value has no member {}", key.repr(budget_)));
-    if (key.as_int() == nullptr) return {};
-    const auto place = [&](std::int64_t size) -> std::optional<std::int64_t> {
-      const std::int64_t at = *key.as_int() < 0 ? *key.as_int() + size : *key.as_int();
-      return at < 0 || at >= size ? std::nullopt : std::optional(at);
-    };
-    if (const auto* items = object.as_list()) {
-      const auto at = place(static_cast<std::int64_t>(items->size()));
-      return at ? (*items)[static_cast<std::size_t>(*at)] : TemplateValue();
-    }
-    const auto* text = object.as_text();
-    const auto at = text == nullptr ? std::nullopt : place(count_code_points(*text, budget_));
-    return at ? part_of(*text, *at, *at + 1, budget_) : TemplateValue();
-  }
-
   TemplateValue slice(const Expression& e) {
     const auto object = evaluate(*e.parts[0]);
     if (object.as_list() == nullptr && object.as_text() == nullptr)
@@ -380,7 +369,7 @@ class Renderer {
     };
     const auto* text = object.as_text();
     const std::int64_t size =
-        text == nullptr ? static_cast<std::int64_t>(object.as_list()->size()) : count_code_points(*text, budget_);
+        static_cast<std::int64_t>(text == nullptr ? object.as_list()->size() : count_code_points(*text, budget_));
     const std::int64_t by = bound(3).value_or(1);
     if (by == 0) throw TemplateError("a slice has no step of 0");
     const auto place = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
@@ -390,7 +379,8 @@ class Renderer {
                     : std::clamp<std::int64_t>(from_begin, -1, size - 1);
     };
     const std::int64_t begin = place(bound(1), by > 0 ? 0 : size - 1), end = place(bound(2), by > 0 ? size : -1);
-    if (text != nullptr && by == 1) return part_of(*text, begin, std::max(begin, end), budget_);
+    if (text != nullptr && by == 1)
+      return part_of(*text, static_cast<std::size_t>(begin), static_cast<std::size_t>(std::max(begin, end)), budget_);
     const TemplateList items = items_of(object, budget_);
     TemplateList out;
     TemplateText letters(budget_);
@@ -403,7 +393,8 @@ class Renderer {
       if (by > 0 ? by > end - i : by < end - i) break;
       i += by;
     }
-    return text != nullptr ? TemplateValue::paid(letters.take()) : TemplateValue::list(std::move(out), budget_);
+    return text != nullptr ? TemplateValue::paid(letters.take())
+                           : TemplateValue::list(std::move(out), budget_, *object.sequence());
   }
 
   TemplateArguments arguments(const Expression& e) {
@@ -424,7 +415,7 @@ class Renderer {
                                     : call_macro(*macro->second, given.plain, given.named);
     }
     if (callee.kind == Expression::Kind::kAttribute)
-      return call_method(evaluate(*callee.parts[0]), callee.text, given.plain, budget_);
+      return call_method(evaluate(*callee.parts[0]), callee.text, given, budget_);
     throw TemplateError("only functions and methods can be called");
   }
 

@@ -1,6 +1,7 @@
 // The syntax tree of a chat template.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct TemplateExpression {
     kLiteral,
     kName,      ///< text
     kList,      ///< parts
+    kTuple,     ///< parts
     kDict,      ///< parts: key, value, key, value
     kNot,       ///< parts[0]
     kNegative,  ///< parts[0]
@@ -102,17 +104,30 @@ bool is_list_filter(const std::string& name);
 TemplateValue apply_list_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& given,
                                 TemplateBudget& budget);
 /// The filter `tojson`: json.dumps as transformers configures it.
-TemplateValue json_filter(const TemplateValue& value, const TemplateArguments& given, TemplateBudget& budget);
+TemplateValue json_filter(const TemplateValue& value, const std::array<const TemplateValue*, 4>& given,
+                          TemplateBudget& budget);
+/// Tuples of the keys and values of a dictionary; none if undefined.
+TemplateList pairs_of(const TemplateValue& value, TemplateBudget& budget);
+/// An item's attribute by its path ("a.b", "content.0.text", or a place); `otherwise`, if not null, where a part is
+/// missing.
+TemplateValue attribute_of(const TemplateValue& item, const TemplateValue& path, const TemplateValue* otherwise,
+                           TemplateBudget& budget);
 /// Escapes every non-ASCII character of JSON text as \uXXXX.
 std::string ascii_json(const std::string& json);
 bool apply_test(const std::string& name, const TemplateValue& value, const TemplateList& arguments,
                 TemplateBudget& budget);
-TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateList& arguments,
+TemplateValue call_method(const TemplateValue& object, const std::string& name, const TemplateArguments& given,
                           TemplateBudget& budget);
 TemplateValue call_function(const std::string& name, const TemplateArguments& given, TemplateBudget& budget);
 /// Whether `part` is in `whole`.
 bool contains(const TemplateValue& whole, const TemplateValue& part, TemplateBudget& budget);
 /// The place of `part` in `text`, at or after `from`; npos if it is not there. Takes linear time.
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from, TemplateBudget& budget);
+
+/// Arguments by the names of a filter's, method's or function's parameters, which are separated by blanks; null where
+/// one is not given. Names behind "/" can also be used by a call, as in Python. What has no place is refused: an
+/// argument that is dropped would render another text than Jinja's.
+std::array<const TemplateValue*, 4> place_arguments(std::string_view what, std::string_view parameters,
+                                                    const TemplateArguments& given);
 
 }  // namespace automodel::tokenizer

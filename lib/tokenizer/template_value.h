@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,15 @@ struct TemplateValue;
 using TemplateList = std::vector<TemplateValue>;
 using TemplateDict = std::vector<std::pair<std::string, TemplateValue>>;  ///< in insertion order
 
+/// What a list is in Python, which decides what can be done with it and how it prints.
+enum class Sequence {
+  kList,
+  kTuple,
+  kRange,      ///< prints as none of these do: refused
+  kView,       ///< of a dictionary: has a length, but no places
+  kGenerator,  ///< always true; its items can be taken once
+};
+
 /// Texts, lists and dictionaries never change once made, and are shared by their copies. Only namespaces change, and
 /// they are never inside another value: values form no cycles, and the depth of each is known when it is made.
 struct TemplateValue {
@@ -28,10 +38,14 @@ struct TemplateValue {
   struct None {
     bool operator==(const None&) const = default;
   };
+  /// A method of an object that is named without being called: defined and true, and nothing else.
+  struct Method {
+    bool operator==(const Method&) const = default;
+  };
   struct List;
   struct Dict;
   using Storage = std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
-                               std::shared_ptr<const List>, std::shared_ptr<Dict>>;
+                               std::shared_ptr<const List>, std::shared_ptr<Dict>, Method>;
   Storage data = Undefined{};
 
   TemplateValue() = default;
@@ -40,7 +54,7 @@ struct TemplateValue {
   /// A text that was paid for (TemplateText) or is part of what was read.
   static TemplateValue paid(std::string value);
   static TemplateValue text(std::string value, TemplateBudget& budget);
-  static TemplateValue list(TemplateList items, TemplateBudget& budget);
+  static TemplateValue list(TemplateList items, TemplateBudget& budget, Sequence kind = Sequence::kList);
   static TemplateValue dict(TemplateDict items, TemplateBudget& budget);
   static TemplateValue name_space(TemplateDict items, TemplateBudget& budget);
   static TemplateValue from_json(const nlohmann::ordered_json& value, TemplateBudget& budget);
@@ -51,8 +65,9 @@ struct TemplateValue {
   const bool* as_bool() const { return std::get_if<bool>(&data); }
   const std::int64_t* as_int() const { return std::get_if<std::int64_t>(&data); }
   bool is_number() const { return as_int() != nullptr || std::holds_alternative<double>(data) || as_bool() != nullptr; }
-  double number() const;  ///< throws TemplateError unless is_number()
-  const TemplateList* as_list() const;
+  double number() const;                ///< throws TemplateError unless is_number()
+  const TemplateList* as_list() const;  ///< of lists, tuples and ranges: what has places
+  std::optional<Sequence> sequence() const;
   const TemplateDict* as_dict() const;
   bool is_namespace() const;
   /// Sets a member of a namespace.
@@ -73,7 +88,15 @@ const TemplateValue* find_item(const TemplateDict& dict, std::string_view key, T
 void set_item(TemplateDict& dict, std::string_view key, TemplateValue value, TemplateBudget& budget);
 
 /// What iterating over a value yields: code points of a string, items of a list, keys of a dictionary. Undefined values
-/// have none.
-TemplateList items_of(const TemplateValue& value, TemplateBudget& budget);
+/// have none; of a generator, at most `most` are taken, and then gone.
+TemplateList items_of(const TemplateValue& value, TemplateBudget& budget, std::size_t most = SIZE_MAX);
+
+/// `object[key]`, and `object.name` with `attribute`, which prefers the methods of Python's object to the members of a
+/// dictionary. Undefined where there is neither; throws where `object` is undefined.
+TemplateValue member_of(const TemplateValue& object, const TemplateValue& key, bool attribute, TemplateBudget& budget);
+
+std::size_t count_code_points(const std::string& text, TemplateBudget& budget);
+/// Code points [from, to) of a text that has as many.
+TemplateValue part_of(const std::string& text, std::size_t from, std::size_t to, TemplateBudget& budget);
 
 }  // namespace automodel::tokenizer

@@ -29,6 +29,10 @@ void append_lossy(std::string_view text, std::string& out);
 
 /// Unicode's White_Space property.
 bool is_space(char32_t point);
+/// White space as Python's str.isspace() and `\s` see it: Unicode's and the four separators U+001C ... U+001F.
+inline bool is_python_space(char32_t point) {
+  return is_space(point) || (point >= 0x1C && point <= 0x1F);
+}
 
 /// Appends normal form C or D (Unicode Standard Annex 15) of `text`, which must be valid.
 void append_nfc(std::string_view text, std::string& out);

@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -73,6 +75,55 @@ TEST_CASE("template loops, conditions and assignments are scoped as in Jinja", "
   CHECK(render("{% if false %}a{% elif true %}b{% else %}c{% endif %}") == "b");
   CHECK(render("{% for m in messages %}{{ m.role }}{{ loop.previtem.role if loop.previtem is defined }};{% endfor %}",
                R"([{"role": "a"}, {"role": "b"}])") == "a;ba;");
+}
+
+TEST_CASE("what a template asks of Python's objects is answered as there, or refused", "[tokenizer]") {
+  CHECK(render("a\u00a0{%- if true -%}\u3000b{% endif %}") == "ab");
+  CHECK(render("{{ 'aXbXc'.split('X', maxsplit=1) }}{{ 'aaa'.replace('a', 'b', 1) }}{{ 'aaa'|replace('a', 'b', "
+               "count=2) }}") == "['a', 'bXc']baabba");
+  CHECK(render("{{ ''|default('x', boolean=true) }}{{ 'abc'|reverse }}{{ ['a', 'A']|unique|list }}") == "xcba['a']");
+  CHECK(render("{{ (1, 'a') }}{{ (1,) }}{{ (1,) == [1] }}") == "(1, 'a')(1,)False");
+  // A generator is true, and empty once it was gone through.
+  CHECK(render("{% set s = []|select %}{{ s is defined and (s and true) }}{{ s|list }}") == "True[]");
+  CHECK(render("{% set s = [1, 2]|select %}{{ s|first }}{{ s|list }}{{ s|list }}") == "1[2][]");
+  CHECK(render("{% set d = {'items': 1} %}{{ d.items is defined }}{{ d['items'] }}{{ d.items is number }}") ==
+        "True1False");
+  CHECK(render("{% for i in [1, 2] %}{% continue %}{% else %}none{% endfor %}") == "none");
+  CHECK(render("{% for i in [1, 2] %}{% set x %}{% break %}{% endset %}{{ i }}{% endfor %}") == "");
+  CHECK(render("{{ \"don't stop\"|title }} {{ \"don't\".title() }} {{ '\u00c9COLE'|lower }}") ==
+        "Don't Stop Don'T \u00e9cole");
+  CHECK(render("{{ ' 1_0 '|int }}{{ '12abc'|int }}{{ '3.7'|int }}{{ 2 ** -1 }}{{ ['\u00a0'] }}") == "10030.5['\\xa0']");
+  CHECK(render("{{ [{'a': [5]}]|map(attribute='a.0')|list }}{{ {'a': 1}|tojson(indent=0) }}") == "[5]{\n\"a\": 1\n}");
+  CHECK(failure("{{ 'a'.startswith('a', 1) }}") == "1: 'startswith' takes at most 1 arguments here");
+  CHECK(failure("{{ 'a'|trim(characters='a') }}") == "1: 'trim' takes no argument 'characters' here");
+  CHECK(failure("{{ 1 is odd(3) }}") == "1: the test 'odd' takes 0 arguments, not 1");
+  CHECK(failure("{{ 'a'|trim.upper() }}").find("is expected") != std::string::npos);
+  CHECK(failure("{{ ['a']|map('upper') }}") == "1: a generator has no text of its own; 'list' makes one of its items");
+  CHECK(failure("{{ '\u00e9'|upper }}") ==
+        "1: the case of '\u00e9' cannot be changed or asked for: only that of ASCII");
+  CHECK(failure("{{ {1: 2} }}") == "1: keys of dictionaries are strings here, not int");
+}
+
+TEST_CASE("templates drawn at random give the text that Jinja gives, or are refused", "[tokenizer]") {
+  const char* other = std::getenv("AUTOMODEL_TEMPLATES");
+  std::ifstream file(other != nullptr ? other : automodel::golden_folder() + "/chat/templates.jsonl");
+  int cases = 0, rendered = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    const auto row = ordered_json::parse(line);
+    Diagnostics problems;
+    const auto chat = ChatTemplate::parse(row["t"].get<std::string>(), "t", problems);
+    if (!chat) continue;
+    try {
+      const auto text = chat->render(row["m"], row["tools"], row["g"].get<bool>(),
+                                     {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, nullptr);
+      INFO(row["t"].get<std::string>());
+      CHECK(text == row["text"].get<std::string>());
+      ++rendered;
+    } catch (const TemplateError&) {  // what is not known here is refused
+    }
+  }
+  CHECK(cases >= 300);
+  CHECK(rendered >= cases * 19 / 20);
 }
 
 TEST_CASE("a template that cannot be rendered is reported with the reason and line", "[tokenizer]") {
