@@ -94,12 +94,12 @@ install_arrow() {  # [FOLDER MACHINE]
 install_arrow
 
 # The build's packages for 64-bit Arm, unpacked beside those of this machine, whose package manager learns nothing of it.
-install_arm_packages() {
+install_arm_packages() (  # in a shell of its own, whose end removes the lists: a trap on RETURN would also run behind the next `.`
   local sysroot="$deps/aarch64/sysroot" lists package link libraries
   [ ! -e "$sysroot/usr/lib/aarch64-linux-gnu/libmpi.so.40" ] || return 0
   echo "downloading packages for Arm (108 MB, 495 MB unpacked) to $deps/aarch64"
   lists="$(mktemp -d)"
-  trap 'rm -rf "$lists"' RETURN
+  trap 'rm -rf "$lists"' EXIT
   mkdir -p "$lists/state/lists/partial" "$lists/cache/archives/partial" "$deps/aarch64"
   : > "$lists/status"
   local apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=
@@ -119,7 +119,7 @@ install_arm_packages() {
   )
   rm -rf "$sysroot"
   mv "$sysroot.part" "$sysroot"
-}
+)
 if [ "$arm" = yes ] && ! install_arm_packages; then
   echo "Debian's packages for Arm could not be downloaded; nothing is built for it" >&2
 elif [ "$arm" = yes ]; then
