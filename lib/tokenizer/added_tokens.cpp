@@ -11,11 +11,6 @@
 namespace automodel::tokenizer {
 namespace {
 
-/// A word character by Unicode Technical Standard 18, annex C: alphabetic (including the circled letters, which are
-/// symbols), marks, decimal digits, connectors and joiners.
-constexpr std::string_view kWord =
-    R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}])";
-constexpr std::int64_t kMostId = (1 << 30) - 1;
 /// At each place of a text, as many bytes are looked at as the longest token has that begins as the text does.
 constexpr std::size_t kMostContent = 1000;
 
@@ -46,7 +41,6 @@ AddedToken read_added_token(const JsonPart& part) {
   if (part.text("content").size() > kMostContent)
     part.at("content").fail(fmt::format("an added token of more than {} bytes", kMostContent));
   return {.content = part.text("content"),
-          .id = part.has("id") ? static_cast<Id>(part.integer("id", 0, kMostId)) : kNoId,
           .special = special,
           .normalized = part.flag("normalized", !special),
           .lstrip = part.flag("lstrip", false),
@@ -72,7 +66,7 @@ TokenFinder::TokenFinder(std::vector<AddedToken> tokens, const std::vector<std::
   for (const auto& [byte, node] : nodes_[0].next) first_[byte] = node;
   if (std::any_of(tokens_.begin(), tokens_.end(), [](const AddedToken& t) { return t.single_word; })) {
     std::string problem;
-    word_ = Pattern::make(kWord, problem);
+    word_ = Pattern::make(fmt::format("[{}]", kWordSet), problem);
     AUTOMODEL_CHECK(word_.has_value(), problem);
   }
 }
@@ -111,12 +105,13 @@ void TokenFinder::split(std::string_view text, PatternMatcher& matcher,
     if (!found) break;
     from = found->end;
     if (found->token->single_word && !stands_alone(text, *found, matcher)) continue;
-    std::size_t begin = std::max(found->begin, done), end = std::max(found->end, done);
-    // White space that the previous token absorbed is not available.
-    if (found->token->lstrip) begin = std::max(begin - std::min(begin, spaces_at_end(text.substr(0, begin))), done);
+    std::size_t begin = found->begin, end = found->end;
+    // The previous token may have absorbed the white space already, or this token itself. As in `tokenizers`, one with
+    // lstrip then takes what is left, and one without is found all the same, and what follows it is read once more.
+    if (found->token->lstrip) begin = std::max(begin - spaces_at_end(text.substr(0, begin)), done);
     if (found->token->rstrip) end += spaces_at_begin(text.substr(end));
     if (begin > done) give(text.substr(done, begin - done), nullptr);
-    give(text.substr(begin, end - begin), found->token);
+    if (begin < end) give(text.substr(begin, end - begin), found->token);
     done = end;
   }
   if (done < text.size()) give(text.substr(done), nullptr);

@@ -18,7 +18,7 @@ namespace automodel::tokenizer {
 
 struct AddedToken {
   std::string content = {};
-  Id id = kNoId;
+  Id id = kNoId;             ///< `tokenizers` does not take it from the file (Tokenizer::take_added)
   bool special = false;      ///< dropped when decoding skips special tokens
   bool normalized = false;   ///< matched in the normalized text
   bool lstrip = false;       ///< absorbs white space before it

@@ -79,7 +79,8 @@ bool BpeModel::take_vocabulary(const JsonPart& part) {
   for (std::size_t byte = 0; byte < 256; ++byte) {
     std::string token;
     append_utf8(byte_characters()[byte], token);
-    bytes_[byte] = tokens_.find(byte_level_ ? token : fmt::format("<0x{:02X}>", byte));
+    bytes_[byte] = tokens_.find(token);
+    named_[byte] = tokens_.find(fmt::format("<0x{:02X}>", byte));
   }
   for (std::size_t c = 0; c < 128; ++c) ascii_[c] = tokens_.find(std::string(1, static_cast<char>(c)));
   return true;
@@ -137,9 +138,9 @@ void BpeModel::start(std::string_view piece, std::vector<Id>& ids) const {
       continue;
     }
     if (byte_fallback_ && std::all_of(character.begin(), character.end(),
-                                      [&](char c) { return bytes_[static_cast<unsigned char>(c)] != kNoId; })) {
+                                      [&](char c) { return named_[static_cast<unsigned char>(c)] != kNoId; })) {
       // A pending unknown token is emitted after these bytes, as in `tokenizers`.
-      for (const char c : character) ids.push_back(bytes_[static_cast<unsigned char>(c)]);
+      for (const char c : character) ids.push_back(named_[static_cast<unsigned char>(c)]);
       continue;
     }
     if (unknown_ == kNoId) continue;
@@ -245,7 +246,7 @@ std::optional<BpeModel::Cuts> BpeModel::cuts(std::string_view mark) const {
     text_of[static_cast<std::size_t>(id)] = token;
   }
   std::vector<bool> is_byte(text_of.size());
-  for (const Id id : bytes_)
+  for (const Id id : named_)
     if (id != kNoId) is_byte[static_cast<std::size_t>(id)] = true;
   std::set<char32_t> joined;
   for (const auto& [left, right] : pairs_) {

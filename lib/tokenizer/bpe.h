@@ -98,7 +98,8 @@ class BpeModel final : public PieceModel {
   std::vector<std::pair<std::string, Id>> vocabulary_;
   TokenTable tokens_;
   TokenTable whole_;             ///< if byte_level_: the vocabulary as raw bytes
-  std::array<Id, 256> bytes_{};  ///< id that each byte starts as if byte_level_, else the id of <0xNN>
+  std::array<Id, 256> bytes_{};  ///< id that each byte starts as if byte_level_
+  std::array<Id, 256> named_{};  ///< ids of <0xNN>
   std::array<Id, 128> ascii_{};  ///< ids of the ASCII characters
   MergeTable merges_;
   std::vector<std::pair<Id, Id>> pairs_;  ///< of all merges: (left, right)

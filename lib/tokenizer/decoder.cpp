@@ -142,7 +142,7 @@ class WordPiece final : public Decoder::Step {
   void apply(std::vector<std::string>& tokens, PatternMatcher&) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       auto& token = tokens[i];
-      if (i > 0 && !prefix_.empty() && token.starts_with(prefix_))
+      if (i > 0 && token.starts_with(prefix_))
         token.erase(0, prefix_.size());
       else if (i > 0)
         token.insert(0, 1, ' ');

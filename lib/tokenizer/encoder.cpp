@@ -62,7 +62,7 @@ void Encoder::encode_part(std::string_view part, bool first, std::vector<Id>& ou
   std::string normalized;
   if (!tokenizer_.normalizer_.empty()) {
     normalized = part;
-    tokenizer_.normalizer_.apply(normalized, matcher_);
+    first = tokenizer_.normalizer_.apply(normalized, matcher_) && first;
     part = normalized;
   }
   const auto encode_one = [&](const Piece& piece) {

@@ -17,11 +17,12 @@ constexpr int kMaxDepth = 16;
 class NormalForm final : public Normalizer::Step {
  public:
   explicit NormalForm(void (*append)(std::string_view, std::string&)) : append_(append) {}
-  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
+  bool apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::string out;
     out.reserve(text.size());
     append_(text, out);
     text = std::move(out);
+    return true;
   }
 
  private:
@@ -31,9 +32,10 @@ class NormalForm final : public Normalizer::Step {
 class Prepend final : public Normalizer::Step {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text, std::size_t most, PatternMatcher&) const override {
+  bool apply(std::string& text, std::size_t most, PatternMatcher&) const override {
     check_normalized(text.size() + prefix_.size(), most);
     if (!text.empty()) text.insert(0, prefix_);
+    return true;
   }
 
  private:
@@ -43,8 +45,10 @@ class Prepend final : public Normalizer::Step {
 class Replace final : public Normalizer::Step {
  public:
   Replace(Needle needle, std::string by) : needle_(std::move(needle)), by_(std::move(by)) {}
-  void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
+  bool apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
+    const auto first = by_.empty() ? needle_.find(text, 0, matcher) : std::nullopt;
     text = needle_.replaced(text, by_, most, matcher);
+    return !first || first->begin > 0 || first->end == 0;
   }
 
  private:
@@ -55,7 +59,7 @@ class Replace final : public Normalizer::Step {
 class Strip final : public Normalizer::Step {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
+  bool apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::size_t begin = 0, end = text.size();
     if (left_)
       while (begin < end) {
@@ -70,6 +74,7 @@ class Strip final : public Normalizer::Step {
         end = last;
       }
     text = text.substr(begin, end - begin);
+    return begin == 0;
   }
 
  private:
@@ -170,12 +175,14 @@ void Normalizer::add(const JsonPart& part) {
   }
 }
 
-void Normalizer::apply(std::string& text, PatternMatcher& matcher) const {
+bool Normalizer::apply(std::string& text, PatternMatcher& matcher) const {
+  bool begins = true;
   const std::size_t most = most_normalized(text.size());
   for (const auto& step : steps_) {
-    step->apply(text, most, matcher);
+    begins = step->apply(text, most, matcher) && begins;
     check_normalized(text.size(), most);
   }
+  return begins;
 }
 
 }  // namespace automodel::tokenizer

@@ -27,7 +27,8 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   /// `text` must be valid UTF-8, and stays so. Throws Error (kBadInput, bad-tokenizer) if a step makes more than
   /// most_normalized() of it: tokenizer.json, which strangers write, decides what replaces what.
-  void apply(std::string& text, PatternMatcher& matcher) const;
+  /// False if the first character was removed: the text then begins later, so that Metaspace puts no mark before it.
+  bool apply(std::string& text, PatternMatcher& matcher) const;
 
   /// One transformation of the whole text.
   class Step {
@@ -36,8 +37,8 @@ class Normalizer {
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
     virtual ~Step() = default;
-    /// Throws as Normalizer::apply, before the text has more than `most` bytes.
-    virtual void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const = 0;
+    /// As Normalizer::apply; throws before the text has more than `most` bytes.
+    virtual bool apply(std::string& text, std::size_t most, PatternMatcher& matcher) const = 0;
   };
 
  private:

@@ -1,5 +1,6 @@
 // Translates Oniguruma's syntax (its Ruby dialect) to PCRE2's.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,28 +15,53 @@ constexpr std::string_view kSpaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kHexadecimal = "0-9a-fA-F";
 
-/// A general category, as the contents of a bracket expression.
+/// A general category or a script, as the contents of a bracket expression; empty for other names, such as Alphabetic,
+/// for which PCRE2 has the characters of an older Unicode.
 std::string category_set(std::string_view name) {
   for (const auto& row : newer_ranges())
     if (row.category == name) return fmt::format("\\p{{{}}}{}", name, row.ranges);
-  return fmt::format("\\p{{{}}}", name);
+  // PCRE2 reads the name of a script with its extensions: \p{Han} would have the ideographic full stop.
+  if (name.size() <= 2) return fmt::format("\\p{{{}}}", name);
+  std::string problem;
+  const std::string script = fmt::format("\\p{{sc:{}}}", name);
+  if (!Pattern::make(script, problem, false)) return "";
+  return name == "Han" ? script + R"(\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})" : script;
 }
 
 /// What \s, \h, \d and \w match, as the contents of a bracket expression; empty for other letters. Word characters are
-/// alphabetic characters (including the circled letters, which are symbols), marks, numbers and connectors.
+/// alphabetic characters (including the circled letters, which are symbols), marks, decimal digits and connectors.
 std::string set_of(char letter) {
   switch (letter) {
     case 's': return std::string(kSpaces);
     case 'h': return std::string(kHexadecimal);
     case 'd': return category_set("Nd");
     case 'w':
-      return category_set("L") + category_set("M") + category_set("N") +
+      return category_set("L") + category_set("M") + category_set("Nd") + category_set("Nl") +
              R"(\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
     default: return "";
   }
 }
 
+/// Outside brackets, Oniguruma asks its table of Latin 1, in which superscript digits and fractions are word
+/// characters.
+std::string with_latin_fractions(const std::string& word, bool in_bracket) {
+  return in_bracket ? word : word + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+}
+
+/// What [:name:] matches, as the contents of a bracket expression; empty for other names. Oniguruma's punctuation has
+/// all symbols, PCRE2's only those of ASCII.
+std::string set_of_name(std::string_view name) {
+  if (name == "space") return set_of('s');
+  if (name == "xdigit") return set_of('h');
+  if (name == "digit") return set_of('d');
+  if (name == "word") return set_of('w');
+  if (name == "punct") return category_set("P") + category_set("S");
+  return "";
+}
+
 class Translation {
+  static constexpr int kDeepest = 20;
+
  public:
   Translation(std::string_view in, std::string& problem) : in_(in), problem_(problem) {}
 
@@ -56,7 +82,11 @@ class Translation {
           groups_.pop_back();
         }
         return copy(1);
-      case '[': atom_ = out_.size(); return bracket();
+      case '[':
+        atom_ = out_.size();
+        ++at_;
+        out_ += bracket();
+        return;
       case '{': return interval();
       case '\\': atom_ = out_.size(); return escape(false);
       case '*':
@@ -107,10 +137,11 @@ class Translation {
     if (at_ + 1 >= in_.size()) return fail("the pattern ends in a backslash");
     const char c = in_[at_ + 1];
     if (c == 'p' || c == 'P') return category(in_bracket);
+    if ((c == 'b' || c == 'B') && !in_bracket) return boundary(c == 'B');
     const std::string set = set_of(static_cast<char>(c | 32));
     if (set.empty()) return copy(2);
     at_ += 2;
-    add(set, c < 'a', in_bracket);
+    add(c == 'w' || c == 'W' ? with_latin_fractions(set, in_bracket) : set, c < 'a', in_bracket);
   }
 
   /// The characters of a set, or all others.
@@ -121,6 +152,13 @@ class Translation {
       complements_.push_back(set);
     else
       out_ += set;
+  }
+
+  /// Between a word character and another: PCRE2's words have no marks and no circled letters.
+  void boundary(bool negated) {
+    at_ += 2;
+    const std::string word = "[" + with_latin_fractions(set_of('w'), false) + "]";
+    out_ += fmt::format("(?:(?<={0})(?{1}{0})|(?<!{0})(?{2}{0}))", word, negated ? '=' : '!', negated ? '!' : '=');
   }
 
   void category(bool in_bracket) {
@@ -134,51 +172,93 @@ class Translation {
       name.remove_prefix(1);
     }
     at_ = close + 1;
-    add(category_set(name), negated, in_bracket);
+    const std::string set = category_set(name);
+    if (set.empty()) return fail(fmt::format("\\p{{{}}} is not supported", name));
+    add(set, negated, in_bracket);
   }
 
-  /// Complements of sets cannot stand within PCRE2's brackets, where \S, \W and \P are those of its own Unicode:
-  /// [a\S] becomes (?:[a]|[^s]) and [^a\S] becomes (?:(?![a])[s]), with s for the set that \s matches.
-  void bracket() {
-    const std::size_t begin = out_.size();
-    complements_.clear();
-    const bool negated = in_.substr(at_).starts_with("[^");
-    copy(negated ? 2 : 1);
-    items();
-    if (complements_.empty() || !problem_.empty()) return;
-    const std::string inside = out_.substr(begin + (negated ? 2 : 1), out_.size() - begin - (negated ? 3 : 2));
-    out_.resize(begin);
-    out_ += "(?:";
-    if (!inside.empty()) out_ += negated ? "(?![" + inside + "])" : "[" + inside + "]|";
-    for (std::size_t i = 0; i + 1 < complements_.size(); ++i)
-      out_ += negated ? "(?=[" + complements_[i] + "])" : "[^" + complements_[i] + "]|";
-    out_ += (negated ? "[" : "[^") + complements_.back() + "])";
-  }
-
-  /// The rest of a bracket expression.
-  void items() {
-    if (at_ < in_.size() && in_[at_] == ']') {
+  /// A bracket expression from behind its '['. PCRE2 has no brackets within brackets and no &&, which become
+  /// alternatives and lookaheads: [a&&[^b]] is (?:(?=[a])[^b]).
+  std::string bracket() {
+    if (++depth_ > kDeepest) {
+      fail("brackets lie too deep in each other");
+      return "";
+    }
+    const bool negated = in_.substr(at_).starts_with('^');
+    at_ += negated ? 1 : 0;
+    std::string around = std::exchange(out_, {});
+    std::vector<std::string> complements = std::exchange(complements_, {}), inner, all;
+    const auto end_union = [&] {
+      if (!out_.empty() || !complements_.empty()) inner.push_back(plain_set(false));
+      all.push_back(inner.empty() ? "(?!)" : fmt::format("(?:{})", fmt::join(inner, "|")));
+      out_.clear();
+      complements_.clear();
+      inner.clear();
+    };
+    if (in_.substr(at_).starts_with(']')) {
       out_ += '\\';
       copy(1);
     }
-    while (at_ < in_.size() && problem_.empty()) {
-      const char c = in_[at_];
-      if (c == '\\') {
+    bool closed = false;
+    while (at_ < in_.size() && problem_.empty() && !closed) {
+      const std::string_view rest = in_.substr(at_);
+      if (rest[0] == '\\') {
         escape(true);
-      } else if (in_.substr(at_).starts_with("[:")) {
-        const std::size_t close = in_.find(":]", at_);
-        if (close == std::string_view::npos) return fail("[: without :]");
-        copy(close + 2 - at_);
-      } else if (c == '[') {
-        return fail("brackets within brackets are not supported");
-      } else if (in_.substr(at_).starts_with("&&")) {
-        return fail("&& within brackets is not supported");
+      } else if (rest.starts_with("[:")) {
+        named_set();
+      } else if (rest[0] == '[') {
+        ++at_;
+        inner.push_back(bracket());
+      } else if (rest.starts_with("&&")) {
+        at_ += 2;
+        end_union();
+      } else if (rest[0] == ']') {
+        ++at_;
+        closed = true;
       } else {
         copy(1);
-        if (c == ']') return;
       }
     }
-    if (problem_.empty()) fail("a bracket is not closed");
+    if (!closed && problem_.empty()) fail("a bracket is not closed");
+    std::string own;
+    if (all.empty() && inner.empty()) {
+      own = plain_set(negated);
+    } else {
+      end_union();
+      std::string both;
+      for (std::size_t i = 0; i + 1 < all.size(); ++i) both += "(?=" + all[i] + ")";
+      both += all.back();
+      own = negated ? "(?:(?!" + both + ")(?s:.))" : "(?:" + both + ")";
+    }
+    out_ = std::move(around);
+    complements_ = std::move(complements);
+    --depth_;
+    return own;
+  }
+
+  /// [:name:] or [:^name:]
+  void named_set() {
+    const std::size_t close = in_.find(":]", at_);
+    if (close == std::string_view::npos) return fail("[: without :]");
+    std::string_view name = in_.substr(at_ + 2, close - at_ - 2);
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    const std::string set = set_of_name(name);
+    if (set.empty()) return fail(fmt::format("[:{}:] is not supported", name));
+    at_ = close + 2;
+    add(set, negated, true);
+  }
+
+  /// A set of the items in out_ and of the complements of sets. These cannot stand within PCRE2's brackets, where \S,
+  /// \W and \P are those of its own Unicode: [a\S] becomes (?:[a]|[^s]) and [^a\S] becomes (?:(?![a])[s]), with s for
+  /// the set that \s matches.
+  std::string plain_set(bool negated) const {
+    if (complements_.empty()) return fmt::format("[{}{}]", negated ? "^" : "", out_);
+    std::string own = "(?:";
+    if (!out_.empty()) own += negated ? "(?![" + out_ + "])" : "[" + out_ + "]|";
+    for (std::size_t i = 0; i + 1 < complements_.size(); ++i)
+      own += negated ? "(?=[" + complements_[i] + "])" : "[^" + complements_[i] + "]|";
+    return own + (negated ? "[" : "[^") + complements_.back() + "])";
   }
 
   void fail(std::string reason) { problem_ = std::move(reason); }
@@ -189,6 +269,7 @@ class Translation {
   std::size_t at_ = 0;
   std::size_t atom_ = 0;                  ///< offset in out_ of the atom that a quantifier would apply to
   std::vector<std::size_t> groups_;       ///< offsets in out_ of the open groups
+  int depth_ = 0;                         ///< of brackets
   std::vector<std::string> complements_;  ///< sets whose complements are in the bracket expression
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/unicode.h"
 
@@ -16,6 +17,9 @@ namespace automodel::tokenizer {
 namespace {
 
 constexpr std::size_t kMaxSteps = 64;
+constexpr std::int64_t kMostLength = 1'000'000;
+/// ASCII's count as punctuation though Unicode calls some of them symbols.
+constexpr std::string_view kPunctuation = "[\\p{P}$+<=>^`|~]";
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -36,7 +40,6 @@ class Cutter {
       : piece_(piece), behavior_(behavior), sink_(sink) {}
 
   void add(std::size_t begin, std::size_t end, bool found) {
-    if (begin == end && !found) return;
     switch (behavior_) {
       case Behavior::kRemoved:
         if (!found) give(begin, end);
@@ -136,6 +139,28 @@ class PrefixSpace final : public PreTokenizer::Step {
   }
 };
 
+/// What follows ByteLevel sees the characters of its alphabet.
+class Spell final : public PreTokenizer::Step {
+ public:
+  void run(const Piece& piece, PatternMatcher&, const PieceSink& sink) const override {
+    sink({characters_of(piece.text), piece.first});
+  }
+};
+
+class FixedLength final : public PreTokenizer::Step {
+ public:
+  explicit FixedLength(std::size_t length) : length_(length) {}
+  void run(const Piece& piece, PatternMatcher&, const PieceSink& sink) const override {
+    for (std::size_t begin = 0, end = 0; begin < piece.text.size(); begin = end) {
+      for (std::size_t i = 0; i < length_ && end < piece.text.size(); ++i) end += code_point_at(piece.text, end).bytes;
+      sink({piece.text.substr(begin, end - begin), piece.first && begin == 0});
+    }
+  }
+
+ private:
+  std::size_t length_;  ///< in characters
+};
+
 enum class PrependScheme { kNever, kFirst, kAlways };
 constexpr std::array kPrepends = {std::pair{std::string_view("never"), PrependScheme::kNever},
                                   std::pair{std::string_view("first"), PrependScheme::kFirst},
@@ -222,13 +247,15 @@ PreTokenizer PreTokenizer::read(const JsonPart& part) {
 
 void PreTokenizer::add(const JsonPart& part) {
   const std::string type = part.type();
-  if (byte_level_ && !type.empty()) return part.fail("nothing may follow ByteLevel");
   if (steps_.size() >= kMaxSteps || part.path().size() > 400) return part.fail("there are too many steps");
   std::unique_ptr<const Step> step;
   if (type == "Sequence") {
     for (const auto& item : part.items("pretokenizers")) add(item);
     return;
   }
+  if (byte_level_ && (type == "ByteLevel" || type == "Metaspace")) return part.fail(type + " may not follow ByteLevel");
+  if (byte_level_ && !spelled_) steps_.push_back(std::make_unique<Spell>());
+  spelled_ = byte_level_;
   if (type == "ByteLevel") {
     if (part.flag("add_prefix_space", true)) steps_.push_back(std::make_unique<PrefixSpace>());
     if (part.flag("use_regex", true))
@@ -238,9 +265,15 @@ void PreTokenizer::add(const JsonPart& part) {
   }
   if (type == "BertPreTokenizer") {  // words first, then each punctuation mark separately
     steps_.push_back(std::make_unique<CharacterSplit>(pattern_of("\\s"), Behavior::kRemoved));
-    step = std::make_unique<CharacterSplit>(pattern_of("[\\p{P}$+<=>^`|~]"), Behavior::kIsolated);
+    step = std::make_unique<CharacterSplit>(pattern_of(kPunctuation), Behavior::kIsolated);
   } else if (type == "Whitespace") {
-    step = std::make_unique<CharacterSplit>(pattern_of("\\w+|[^\\w\\s]+"), Behavior::kIsolated, true);
+    step = std::make_unique<CharacterSplit>(pattern_of(fmt::format("[{0}]+|[^{0}\\s]+", kWordSet)), Behavior::kIsolated,
+                                            true);
+  } else if (type == "Punctuation") {
+    const auto behavior = choose(part, "behavior", kBehaviors, part.text_if("behavior").value_or("Isolated"));
+    if (behavior) step = std::make_unique<CharacterSplit>(pattern_of(kPunctuation), *behavior);
+  } else if (type == "FixedLength") {
+    step = std::make_unique<FixedLength>(part.has("length") ? part.integer("length", 1, kMostLength) : 5);
   } else if (type == "Split")
     step = read_split(part);
   else if (type == "Metaspace")
@@ -252,14 +285,19 @@ void PreTokenizer::add(const JsonPart& part) {
     step = std::make_unique<CharacterSplit>(pattern_of("\\s"), Behavior::kRemoved);
   else
     part.refuse_type("pre_tokenizer", {"ByteLevel", "Split", "Metaspace", "Digits", "WhitespaceSplit", "Whitespace",
-                                       "BertPreTokenizer", "Sequence"});
+                                       "BertPreTokenizer", "Punctuation", "FixedLength", "Sequence"});
   if (step) steps_.push_back(std::move(step));
 }
 
 void PreTokenizer::run_from(std::size_t step, const Piece& piece, PatternMatcher& matcher,
                             const PieceSink& sink) const {
-  if (step == steps_.size()) return sink(piece);
-  if (step + 1 == steps_.size()) return steps_[step]->run(piece, matcher, sink);
+  if (step == steps_.size()) {
+    if (!spelled_) return sink(piece);
+    const auto bytes = bytes_of(piece.text);
+    AUTOMODEL_CHECK(bytes.has_value(), "steps behind ByteLevel only cut");
+    return sink({*bytes, piece.first});
+  }
+  if (step + 1 == steps_.size() && !spelled_) return steps_[step]->run(piece, matcher, sink);
   const auto go_on = [&](const Piece& part) { run_from(step + 1, part, matcher, sink); };
   steps_[step]->run(piece, matcher, go_on);
 }

@@ -38,7 +38,7 @@ class PieceSink {
 class PreTokenizer {
  public:
   /// Reads the `pre_tokenizer` of tokenizer.json: ByteLevel, Split, Metaspace, Digits, WhitespaceSplit, Whitespace,
-  /// BertPreTokenizer, Sequence, or null. Adds problems.
+  /// BertPreTokenizer, Punctuation, FixedLength, Sequence, or null. Adds problems.
   static PreTokenizer read(const JsonPart& part);
 
   /// Passes the pieces of `piece` to `sink` in order. If byte_level(), pieces are raw bytes, each standing for its
@@ -63,6 +63,7 @@ class PreTokenizer {
 
   std::vector<std::unique_ptr<const Step>> steps_;
   bool byte_level_ = false;
+  bool spelled_ = false;  ///< the last steps work on the characters of the byte alphabet
 };
 
 }  // namespace automodel::tokenizer

@@ -51,17 +51,22 @@ Id read_pair(const JsonPart& part) {
   return 0;
 }
 
-void add(const JsonPart& part, Surround& out) {
+/// `closed`: after TemplateProcessing, `tokenizers` takes every token around the text for a text of its own.
+void add(const JsonPart& part, Surround& out, bool& closed) {
   const std::string type = part.type();
   if (part.path().size() > 300) return part.fail("sequences lie too deep in each other");
   if (out.before.size() + out.after.size() > kMostAround) return;  // said at the end
+  if (closed && type != "Sequence" && type != "ByteLevel")
+    return part.fail("nothing that adds tokens may follow TemplateProcessing");
   if (type == "Sequence") {
-    for (const auto& item : part.items("processors")) add(item, out);
+    for (const auto& item : part.items("processors")) add(item, out, closed);
   } else if (type == "TemplateProcessing") {
     read_template(part, out);
+    closed = true;
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     add_before(out, {read_pair(part.at("cls"))});
     out.after.push_back(read_pair(part.at("sep")));
+    if (type == "RobertaProcessing") out.trims = part.flag("trim_offsets", true);
   } else if (type == "ByteLevel") {
     out.trims = part.flag("trim_offsets", true);
   } else {
@@ -74,7 +79,8 @@ void add(const JsonPart& part, Surround& out) {
 
 Surround Surround::read(const JsonPart& part) {
   Surround out;
-  if (!part.is_null()) add(part, out);
+  bool closed = false;
+  if (!part.is_null()) add(part, out, closed);
   if (out.before.size() + out.after.size() > kMostAround)
     part.fail(fmt::format("more than {} tokens stand around a text", kMostAround));
   return out;

@@ -11,7 +11,7 @@ namespace automodel::tokenizer {
 struct Surround {
   std::vector<Id> before = {};
   std::vector<Id> after = {};
-  bool trims = false;  ///< ByteLevel with trim_offsets: a token's span excludes spaces at its ends
+  bool trims = false;  ///< trim_offsets of ByteLevel or RobertaProcessing: a token's span excludes spaces at its ends
 
   /// Reads the `post_processor` of tokenizer.json, for single texts: TemplateProcessing, BertProcessing,
   /// RobertaProcessing, ByteLevel (which adds no ids), Sequence, or null. Adds problems.

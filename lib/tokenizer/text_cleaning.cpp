@@ -22,31 +22,36 @@ Pattern own_pattern(std::string_view text) {
   return std::move(*pattern);
 }
 
-std::string without(const Pattern& pattern, std::string_view text, PatternMatcher& matcher) {
+/// Removes all matches; false if the text began with one.
+bool remove(const Pattern& pattern, std::string& text, PatternMatcher& matcher) {
   std::string out;
   std::size_t done = 0;
+  bool begins = true;
   while (done < text.size()) {
     const auto match = matcher.find(pattern, text, done);
     if (!match || match->begin == match->end) break;
-    out.append(text.substr(done, match->begin - done));
+    out.append(text, done, match->begin - done);
+    begins = begins && match->begin > 0;
     done = match->end;
   }
-  return out.append(text.substr(done));
+  text = out.append(text, done);
+  return begins;
 }
 
 class Lowercase final : public Normalizer::Step {
  public:
-  void apply(std::string& text, std::size_t, PatternMatcher&) const override {
+  bool apply(std::string& text, std::size_t, PatternMatcher&) const override {
     std::string out;
     append_lower_case(text, out);
     text = std::move(out);
+    return true;
   }
 };
 
 class StripAccents final : public Normalizer::Step {
  public:
-  void apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
-    text = without(marks_, text, matcher);
+  bool apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
+    return remove(marks_, text, matcher);
   }
 
  private:
@@ -68,31 +73,36 @@ class Bert final : public Normalizer::Step {
   Bert(bool clean, bool ideographs, bool accents, bool lower)
       : clean_(clean), ideographs_(ideographs), accents_(accents), lower_(lower) {}
 
-  void apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
-    if (clean_) text = cleaned(text, matcher);
+  bool apply(std::string& text, std::size_t, PatternMatcher& matcher) const override {
+    bool begins = true;
+    if (clean_) {
+      begins = remove(controls_, text, matcher);
+      text = spaced(text);
+    }
     if (ideographs_) text = apart(text);
     if (accents_) {
       std::string parts;
       append_nfd(text, parts);
-      text = without(marks_, parts, matcher);
+      text = std::move(parts);
+      begins = remove(marks_, text, matcher) && begins;
     }
-    if (!lower_) return;
+    if (!lower_) return begins;
     std::string out;
     append_lower_case(text, out);
     text = std::move(out);
+    return begins;
   }
 
  private:
-  /// Removes control characters and turns every kind of space into ' '.
-  std::string cleaned(const std::string& text, PatternMatcher& matcher) const {
-    const std::string kept = without(controls_, text, matcher);
+  /// Turns every kind of space into ' '.
+  static std::string spaced(const std::string& text) {
     std::string out;
-    for (std::size_t at = 0; at < kept.size();) {
-      const CodePoint point = code_point_at(kept, at);
+    for (std::size_t at = 0; at < text.size();) {
+      const CodePoint point = code_point_at(text, at);
       if (is_space(point.value))
         out += ' ';
       else
-        out.append(kept, at, point.bytes);
+        out.append(text, at, point.bytes);
       at += point.bytes;
     }
     return out;
@@ -166,9 +176,10 @@ class Precompiled final : public Normalizer::Step {
  public:
   explicit Precompiled(CompiledTable table) : table_(std::move(table)) {}
 
-  void apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
+  bool apply(std::string& text, std::size_t most, PatternMatcher& matcher) const override {
     constexpr std::size_t kLongest = 5;  // in bytes; longer grapheme clusters are looked up code point by code point
     std::string out;
+    bool begins = true;
     for (std::size_t at = 0; at < text.size();) {
       const auto cluster = matcher.find(clusters_, text, at);
       const std::size_t end = cluster && cluster->end > at ? cluster->end : at + code_point_at(text, at).bytes;
@@ -179,10 +190,13 @@ class Precompiled final : public Normalizer::Step {
         const auto character = std::string_view(text).substr(i, code_point_at(text, i).bytes);
         add(table_.find(character).value_or(character), most, out);
         i += character.size();
+        if (i == character.size()) begins = !out.empty();
       }
+      if (at == 0 && known) begins = !known->empty();
       at = end;
     }
     text = std::move(out);
+    return begins;
   }
 
  private:

@@ -1,26 +1,60 @@
 #include "tokenizer/token_spans.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
 namespace {
-
-/// How far past the end of the last token the next one is searched for.
-constexpr std::size_t kReach = 64;
 
 bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-/// The bytes that `surface` covers, at `at` or shortly after.
-TextSpan place(std::string_view text, std::size_t at, std::string_view surface) {
-  const std::string_view rest = text.substr(at);
-  if (rest.starts_with(surface)) return {at, at + surface.size()};
-  // A space that the tokenizer prepended to the text.
-  if (surface.starts_with(' ') && rest.starts_with(surface.substr(1))) return {at, at + surface.size() - 1};
-  const std::size_t found = rest.substr(0, kReach + surface.size()).find(surface);
-  if (found == std::string_view::npos || surface.empty()) return {at, at};
-  return {at + found, at + found + surface.size()};
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+/// How many bytes of `text` are `surface`, whose spaces may be SentencePiece's marks; nothing if it begins otherwise.
+std::optional<std::size_t> match(std::string_view text, std::string_view surface) {
+  std::size_t at = 0;
+  for (const char c : surface) {
+    const std::string_view rest = text.substr(at);
+    if (rest.starts_with(c))
+      ++at;
+    else if (c == ' ' && rest.starts_with(kSpaceMark))
+      at += kSpaceMark.size();
+    else
+      return std::nullopt;
+  }
+  return at;
+}
+
+/// The bytes that `surface` covers, at `at` or behind the white space there, which a tokenizer may drop; moves `at`
+/// behind them. What the text does not have there, an unknown character or a changed one, would shift all later spans.
+TextSpan place(std::string_view text, std::size_t& at, std::string_view surface) {
+  for (std::size_t from = at;;) {
+    const std::string_view rest = text.substr(from);
+    if (const auto length = match(rest, surface)) {
+      at = from + *length;
+      return {from, at};
+    }
+    if (rest.empty()) break;
+    const CodePoint next = code_point_at(text, from);
+    // A space that the tokenizer put before the text stands on the first character.
+    if (from == at && surface.starts_with(' '))
+      if (const auto length = match(rest, surface.substr(1))) {
+        at += *length;
+        return {from, std::max(at, from + next.bytes)};
+      }
+    if (!is_space(next.value)) break;
+    from += next.bytes;
+  }
+  throw Error(Diagnostic{"bad-tokenizer"}
+                  .says("the place of the token '{}' in a text cannot be told: byte {} of the text is something else",
+                        surface, at)
+                  .hint("the tokenizer does not know a character or changes the text, and the chat template marks with "
+                        "{{% generation %}} what is trained on; take one without"));
 }
 
 /// A normalized text, and the original bytes that each of its bytes comes from.
@@ -68,7 +102,6 @@ std::vector<TextSpan> spans_of(const Tokenizer& tokenizer, std::string_view text
   std::size_t at = 0;
   for (const Id id : ids) {
     TextSpan span = place(text, at, tokenizer.surface(id));
-    at = span.end;
     if (!tokenizer.keeps_spaces()) {
       while (span.begin < span.end && text[span.begin] == ' ') ++span.begin;
       while (span.end > span.begin && text[span.end - 1] == ' ') --span.end;

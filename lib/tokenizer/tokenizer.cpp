@@ -17,8 +17,10 @@ namespace automodel::tokenizer {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
-constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "pad_token", "unk_token",
-                                                    "sep_token", "cls_token", "mask_token"};
+constexpr const char* kDecoder = "added_tokens_decoder";
+/// In the order in which transformers adds their tokens.
+constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                    "pad_token", "cls_token", "mask_token"};
 
 /// The document, or null after adding a problem with its position.
 std::optional<nlohmann::json> parse_json(const std::string& text, const std::string& file, Diagnostics& problems) {
@@ -69,8 +71,24 @@ std::optional<std::string> template_text(const nlohmann::json& node, std::string
 }
 
 /// To be raised when a tokenizer.json gives other tokens than before, so that caches with the old ones are left aside.
-/// 2: complements of sets within brackets.
-constexpr std::string_view kRules = "2";
+/// 2: complements of sets within brackets. 3: ids of added tokens, word characters of Whitespace.
+constexpr std::string_view kRules = "3";
+
+/// tokenizer_config.json, with the members of special_tokens_map.json where transformers reads that: in folders from
+/// before the former listed the added tokens.
+std::optional<nlohmann::json> config_of(const TokenizerFiles& files, Diagnostics& problems) {
+  const std::filesystem::path folder(files.folder);
+  std::optional<nlohmann::json> out;
+  const std::size_t before = problems.size();
+  if (files.config) out = parse_json(*files.config, (folder / "tokenizer_config.json").native(), problems);
+  if (problems.size() > before || !files.special_map || (out && (!out->is_object() || out->contains(kDecoder))))
+    return out;
+  const auto map = parse_json(*files.special_map, (folder / "special_tokens_map.json").native(), problems);
+  if (!map || !map->is_object()) return out;
+  if (!out) out = nlohmann::json::object();
+  for (const auto& [name, value] : map->items()) (*out)[name] = value;
+  return out;
+}
 
 /// The byte of a token <0xNN>.
 std::optional<char> named_byte(const std::string& token) {
@@ -87,7 +105,6 @@ std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, D
   const std::size_t before = problems.size();
   const std::filesystem::path folder(files.folder);
   const std::string file = (folder / "tokenizer.json").native();
-  const std::string config_file = (folder / "tokenizer_config.json").native();
   auto out = std::unique_ptr<Tokenizer>(new Tokenizer);
   if (auto document = parse_json(files.tokenizer, file, problems)) {
     out->as_llama_ = document->is_object() && rebuild_as_llama(*document, files.config, files.model);
@@ -99,15 +116,22 @@ std::unique_ptr<const Tokenizer> Tokenizer::parse(const TokenizerFiles& files, D
     else
       part.fail("an object is expected");
   }
-  if (files.config && problems.size() == before) {
-    if (const auto document = parse_json(*files.config, config_file, problems))
-      out->read_config(JsonPart(*document, "", config_file, problems));
+  if (problems.size() == before) {
+    if (const auto config = config_of(files, problems)) {
+      out->read_config(JsonPart(*config, "", (folder / "tokenizer_config.json").native(), problems));
+    }
   }
   if (files.chat_template) out->chat_template_ = files.chat_template;
   if (problems.size() > before) return nullptr;
   out->finish_added();
   for (const auto& [role, token] : out->roles_)
     out->fingerprint_ = hash_bytes(fmt::format("{} {} {}", out->fingerprint_, role, token));
+  for (const auto& token : out->added_)
+    out->fingerprint_ =
+        hash_bytes(fmt::format("{} {} {} {}{}{}{}{}", out->fingerprint_, token.content, token.id, token.special,
+                               token.normalized, token.lstrip, token.rstrip, token.single_word));
+  out->fingerprint_ = hash_bytes(fmt::format("{} {} {}", out->fingerprint_, fmt::join(out->surround_.before, ","),
+                                             fmt::join(out->surround_.after, ",")));
   return out;
 }
 
@@ -133,25 +157,18 @@ bool Tokenizer::read_added(const JsonPart& part) {
   // Of all: each takes about a hundred while they are looked for.
   constexpr std::size_t kMostBytes = std::size_t{2} << 20;
   std::size_t bytes = 0;
-  const auto items = part.items("added_tokens");
-  const auto most = static_cast<Id>(std::min<std::size_t>((entries_.size() + items.size()) * 16 + 100'000, 1u << 28));
-  for (const auto& item : items) {
+  std::vector<AddedToken> tokens;
+  for (const auto& item : part.items("added_tokens")) {
     const std::size_t before = part.problems().size();
-    AddedToken token = read_added_token(item);
+    tokens.push_back(read_added_token(item));
     if (part.problems().size() > before) return false;
-    bytes += token.content.size();
+    bytes += tokens.back().content.size();
     if (bytes > kMostBytes) {
       item.fail(fmt::format("the added tokens have more than {} bytes", kMostBytes));
       return false;
     }
-    const Id known = model_->find(token.content);
-    if (known != kNoId) token.id = known;
-    if (token.id == kNoId || token.id > most) {
-      item.fail(fmt::format("the id of '{}' must lie between 0 and {}", token.content, most));
-      return false;
-    }
-    take_added(std::move(token));
   }
+  take_added(std::move(tokens));
   return true;
 }
 
@@ -168,35 +185,86 @@ void Tokenizer::read_config(const JsonPart& part) {
   }
   for (const auto& [name, node] : part.node().items())
     if (node.is_string() && name != "chat_template") settings_.emplace(name, node.get<std::string>());
-  const JsonPart decoder = part.at("added_tokens_decoder");
-  if (!decoder.node().is_object()) return;
-  // Tokens that transformers adds to those of tokenizer.json.
-  for (const auto& [name, node] : decoder.node().items()) {
-    const JsonPart item = decoder.at(name);
-    const auto content = token_text(node);
-    const bool number = !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos;
-    if (!content || !number) return item.fail("an added token under its id is expected");
-    if (find(*content) != kNoId) continue;
-    AddedToken token = read_added_token(item);
-    token.id = static_cast<Id>(std::stol(name));
-    if (token.id > static_cast<Id>(entry_of_.size() + 100'000)) return item.fail("the id is far beyond the vocabulary");
-    take_added(std::move(token));
+  read_special(part);
+}
+
+/// Added tokens of tokenizer_config.json, whose settings go before those of tokenizer.json; and tokens with a role, or
+/// listed as special, which transformers finds in a text as a whole although tokenizer.json only has them among the
+/// model's. Unlike there, one that the vocabulary does not have gets no new id: the model has no row for it.
+/// add_bos_token and add_eos_token do nothing beside a tokenizer.json, as in transformers 5.
+void Tokenizer::read_special(const JsonPart& part) {
+  std::map<std::int64_t, AddedToken> listed;  // by id, in whose order transformers adds them
+  if (!part.node().contains(kDecoder))
+    for (const auto& token : added_) listed[token.id] = token;
+  const JsonPart decoder = part.at(kDecoder);
+  if (decoder.node().is_object())
+    for (const auto& [name, node] : decoder.node().items()) {
+      const JsonPart item = decoder.at(name);
+      const bool number =
+          !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos;
+      if (!token_text(node) || !number) return item.fail("an added token under its id is expected");
+      listed[std::stol(name)] = read_added_token(item);
+    }
+  std::vector<AddedToken> tokens;
+  for (auto& [id, token] : listed) {
+    for (const auto& [role, text] : roles_) token.special = token.special || text == token.content;
+    tokens.push_back(std::move(token));
   }
+  take_added(std::move(tokens));
+  tokens.clear();
+  const auto add = [&](const JsonPart& item) {
+    const auto text = token_text(item.node());
+    if (!text || text->empty() || model_->find(*text) == kNoId) return;
+    if (added_at_.contains(*text)) return;
+    AddedToken token{.content = *text};
+    if (item.node().is_object()) token = read_added_token(item);
+    token.special = true;
+    if (!item.node().is_object() || !item.has("normalized")) token.normalized = false;
+    tokens.push_back(std::move(token));
+  };
+  for (const auto role : kRoles) add(part.at(role));
+  for (const char* list : {"additional_special_tokens", "extra_special_tokens"})
+    if (part.at(list).node().is_array())
+      for (const auto& item : part.items(list)) add(item);
+  take_added(std::move(tokens));
 }
 
 void Tokenizer::name_id(Id id, std::string token, bool special) {
   const auto at = static_cast<std::size_t>(id);
   if (entry_of_.size() <= at) entry_of_.resize(at + 1, -1);
   vocab_size_ = std::max(vocab_size_, id + 1);
-  if (entry_of_[at] >= 0 && special) entries_[static_cast<std::size_t>(entry_of_[at])].special = true;
-  if (entry_of_[at] >= 0) return;
-  entry_of_[at] = static_cast<std::int32_t>(entries_.size());
-  entries_.push_back({std::move(token), special});
+  auto& entry = entry_of_[at];
+  if (entry < 0) {
+    entry = static_cast<std::int32_t>(entries_.size());
+    entries_.push_back({std::move(token), special});
+  } else {
+    auto& known = entries_[static_cast<std::size_t>(entry)];
+    known = {std::move(token), known.special || special};
+  }
 }
 
-void Tokenizer::take_added(AddedToken token) {
-  name_id(token.id, token.content, token.special);
-  added_.push_back(std::move(token));
+/// A token that the model does not have gets the next id behind all, whatever the file says: so do `tokenizers`, whose
+/// count of the model's tokens is the first, and transformers with those of tokenizer_config.json.
+void Tokenizer::take_added(std::vector<AddedToken> tokens) {
+  const auto count = static_cast<Id>(model_->vocabulary().size());
+  Id next = count;
+  for (const auto& token : added_) next = std::max(next, token.id + 1);
+  PatternMatcher matcher;
+  for (auto& token : tokens) {
+    if (token.content.empty()) continue;
+    const auto [known, fresh] = added_at_.try_emplace(token.content, added_.size());
+    if (fresh) added_.emplace_back();
+    auto& place = added_[known->second];
+    token.id = fresh ? model_->find(token.content) : place.id;
+    if (token.id == kNoId) token.id = next++;
+    name_id(token.id, token.content, token.special);
+    if (token.normalized) {
+      std::string content = token.content;
+      normalizer_.apply(content, matcher);
+      if (content != token.content) decoded_[token.id] = std::move(content);
+    }
+    place = std::move(token);
+  }
 }
 
 void Tokenizer::finish_added() {
@@ -217,8 +285,8 @@ void Tokenizer::finish_added() {
 }
 
 Id Tokenizer::find(std::string_view token) const {
-  for (const auto& added : added_)
-    if (added.content == token) return added.id;
+  const auto added = added_at_.find(std::string(token));
+  if (added != added_at_.end()) return added_[added->second].id;
   return model_ ? model_->find(token) : kNoId;
 }
 
@@ -242,6 +310,10 @@ std::string Tokenizer::token(Id id) const {
   const auto at = static_cast<std::size_t>(id);
   if (id < 0 || at >= entry_of_.size() || entry_of_[at] < 0) return "";
   return entries_[static_cast<std::size_t>(entry_of_[at])].token;
+}
+
+bool Tokenizer::is_special(Id id) const {
+  return entries_[static_cast<std::size_t>(entry_of_[static_cast<std::size_t>(id)])].special;
 }
 
 std::string Tokenizer::surface(Id id) const {
@@ -270,7 +342,11 @@ std::string Tokenizer::decode(std::span<const Id> ids, bool skip_special) const 
     const auto at = static_cast<std::size_t>(id);
     if (id < 0 || at >= entry_of_.size() || entry_of_[at] < 0) continue;
     const Entry& entry = entries_[static_cast<std::size_t>(entry_of_[at])];
-    if (!skip_special || !entry.special) tokens.push_back(entry.token);
+    const auto other = decoded_.find(id);
+    // `tokenizers` compares the text that it decodes with the special tokens, so one that its normalizer changes stays.
+    const auto& text = other == decoded_.end() ? entry.token : other->second;
+    const bool special = other == decoded_.end() ? entry.special : added_at_.contains(text) && is_special(find(text));
+    if (!skip_special || !special) tokens.push_back(text);
   }
   PatternMatcher matcher;
   return decoder_.decode(std::move(tokens), matcher);

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/diagnostic.h"
@@ -25,6 +26,7 @@ namespace automodel::tokenizer {
 struct TokenizerFiles {
   std::string tokenizer = {};                     ///< tokenizer.json
   std::optional<std::string> config = {};         ///< tokenizer_config.json
+  std::optional<std::string> special_map = {};    ///< special_tokens_map.json, of older folders
   std::optional<std::string> chat_template = {};  ///< chat_template.jinja
   std::optional<std::string> model = {};          ///< config.json, whose model type may choose transformers' class
   std::string folder = {};                        ///< for messages
@@ -75,8 +77,10 @@ class Tokenizer {
   bool read(const JsonPart& part);
   bool read_added(const JsonPart& part);
   void read_config(const JsonPart& part);
-  void take_added(AddedToken token);
+  void read_special(const JsonPart& part);
+  void take_added(std::vector<AddedToken> tokens);
   void finish_added();
+  bool is_special(Id id) const;
   void name_id(Id id, std::string token, bool special);
 
   Normalizer normalizer_;
@@ -85,10 +89,12 @@ class Tokenizer {
   Decoder decoder_;
   Surround surround_;
   std::vector<AddedToken> added_;
-  std::unique_ptr<const TokenFinder> raw_finder_;         ///< tokens matched in the unchanged text
-  std::unique_ptr<const TokenFinder> normalized_finder_;  ///< the others
-  std::vector<std::int32_t> entry_of_;                    ///< by id, an index into entries_; -1 if there is none
+  std::unordered_map<std::string, std::size_t> added_at_;  ///< by content, an index into added_
+  std::unique_ptr<const TokenFinder> raw_finder_;          ///< tokens matched in the unchanged text
+  std::unique_ptr<const TokenFinder> normalized_finder_;   ///< the others
+  std::vector<std::int32_t> entry_of_;                     ///< by id, an index into entries_; -1 if there is none
   std::vector<Entry> entries_;
+  std::map<Id, std::string> decoded_;  ///< of added tokens: what `tokenizers` decodes where it is not the content
   std::map<std::string, std::string, std::less<>> roles_;
   std::optional<std::string> chat_template_;
   std::optional<std::string> tool_template_;

@@ -1,4 +1,7 @@
 // Every recorded string of Hugging Face's tokenizers: ids and decoded text.
+#include <cstdlib>
+#include <fstream>
+
 #include <catch2/catch.hpp>
 
 #include "golden_file.h"
@@ -171,6 +174,46 @@ TEST_CASE("tokenizer.model gives the ids of the sentencepiece library", "[tokeni
       CHECK(special == ids);
     }
   }
+}
+
+// --- tokenizers drawn at random (test/golden/tokenizer/record_random.py; another file: AUTOMODEL_TOKENIZERS=FILE)
+
+TEST_CASE("tokenizers drawn at random give the ids and texts of Hugging Face's libraries, or are refused",
+          "[tokenizer]") {
+  const char* other = std::getenv("AUTOMODEL_TOKENIZERS");
+  std::ifstream file(other != nullptr ? other : automodel::golden_folder() + "/tokenizer/random.jsonl");
+  int files = 0, read = 0;
+  for (std::string line; std::getline(file, line); ++files) {
+    const auto row = nlohmann::ordered_json::parse(line);
+    TokenizerFiles parts{.tokenizer = row["file"].dump(), .folder = "f"};
+    if (row.contains("config")) parts.config = row["config"].dump();
+    if (row.contains("map")) parts.special_map = row["map"].dump();
+    Diagnostics problems;
+    const auto tokenizer = Tokenizer::parse(parts, problems);
+    INFO(row["seed"] << to_text(problems));
+    if (!tokenizer) {
+      CHECK(!problems.empty());
+      continue;
+    }
+    ++read;
+    if (row.contains("roles"))
+      for (const auto& [role, id] : row["roles"].items()) {
+        INFO(role);
+        const auto own = tokenizer->role_id(role);
+        CHECK((own ? nlohmann::json(*own) : nlohmann::json()) == id);
+      }
+    Encoder encoder(*tokenizer);
+    for (const auto& text : row["texts"]) {
+      INFO(text["text"]);
+      const auto [ids, special] = ids_of(encoder, text);
+      CHECK(ids == text["ids"].get<Ids>());
+      CHECK(special == text["special"].get<Ids>());
+      CHECK(tokenizer->decode(ids, false) == text["decoded"].get<std::string>());
+      CHECK(tokenizer->decode(ids, true) == text["skipped"].get<std::string>());
+    }
+  }
+  CHECK(files >= 50);
+  CHECK(read >= files * 4 / 5);
 }
 
 }  // namespace automodel::tokenizer

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "golden_file.h"
 #include "temporary_folder.h"
+#include "tokenizer/token_spans.h"
 #include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
@@ -162,7 +163,6 @@ TEST_CASE("broken tokenizer files are reported with their location", "[tokenizer
   CHECK(message("/model/merges/0", "b  c").find("two tokens with a space") != std::string::npos);
   CHECK(message("/model/merges/0", "b x").find("not in the vocabulary") != std::string::npos);
   CHECK(message("/model/dropout", 0.1).find("random") != std::string::npos);
-  CHECK(message("/added_tokens", json::array({{{"content", "<s>"}, {"id", 2'000'000'000}}})) != "");
   const auto added = [](int count, std::size_t bytes) {
     auto out = json::array();
     for (int i = 0; i < count; ++i)
@@ -262,14 +262,49 @@ TEST_CASE("token roles and the chat template come from tokenizer_config.json", "
                        problems);
   INFO(to_text(problems));
   REQUIRE(tokenizer);
-  CHECK(tokenizer->role_id("bos_token") == 10);
+  // Hugging Face's libraries count on from the seven tokens of the model, whatever ids the files give.
+  CHECK(tokenizer->role_id("bos_token") == 7);
   CHECK(tokenizer->role_id("eos_token") == 6);
   CHECK(!tokenizer->role_id("pad_token"));
   CHECK(tokenizer->chat_template() == "d");
-  CHECK(tokenizer->vocab_size() == 13);
+  CHECK(tokenizer->vocab_size() == 9);
   Ids ids;
   Encoder(*tokenizer).encode("a<x>", false, ids);
-  CHECK(ids == Ids{1, 12});
+  CHECK(ids == Ids{1, 8});
+}
+
+TEST_CASE("special_tokens_map.json counts where tokenizer_config.json does not list the added tokens", "[tokenizer]") {
+  const auto eos = [](std::optional<std::string> config) {
+    Diagnostics problems;
+    const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump(),
+                                             .config = std::move(config),
+                                             .special_map = R"({"eos_token": {"content": "ab", "lstrip": false}})"},
+                                            problems);
+    REQUIRE(tokenizer);
+    return tokenizer->role_id("eos_token").value_or(-1);
+  };
+  CHECK(eos(std::nullopt) == 4);
+  CHECK(eos(R"({"eos_token": "bc"})") == 4);
+  CHECK(eos(R"({"eos_token": "bc", "added_tokens_decoder": {}})") == 5);
+}
+
+TEST_CASE("a token whose place in the text cannot be told is refused rather than guessed", "[tokenizer]") {
+  Diagnostics problems;
+  const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump()}, problems);
+  REQUIRE(tokenizer);
+  const auto spans = [&](const std::string& text) {
+    Ids ids;
+    Encoder(*tokenizer).encode(text, false, ids);
+    return token_spans(*tokenizer, text, ids);
+  };
+  const auto known = spans("abca");
+  CHECK(known.at(1).begin == 1);
+  CHECK_THROWS_WITH(spans("axb"), Catch::Contains("the place of the token '?' in a text cannot be told"));
+  auto dropping = small();
+  dropping["model"]["unk_token"] = nullptr;
+  const auto other = Tokenizer::parse({.tokenizer = dropping.dump()}, problems);
+  CHECK_THROWS_AS(token_spans(*other, "axb", Ids{1, 2}), Error);
+  CHECK(token_spans(*other, "a b", Ids{1, 2}).at(1).begin == 2);
 }
 
 TEST_CASE("NFC and NFD compose, decompose and reorder combining marks", "[tokenizer]") {
@@ -282,6 +317,22 @@ TEST_CASE("NFC and NFD compose, decompose and reorder combining marks", "[tokeni
   std::string out;
   append_nfd("\u00e9\ud55c", out);
   CHECK(out == "e\u0301\u1112\u1161\u11ab");
+}
+
+TEST_CASE("steps behind ByteLevel see the characters of its alphabet, as Falcon's", "[tokenizer]") {
+  auto file = small();
+  file["model"]["vocab"] = {{"1", 0}, {"12", 1}, {"\u0120", 2}, {"\u01201", 3}, {"a", 4}, {"!", 5}};
+  file["model"]["merges"] = {"1 2", "\u0120 1"};
+  file["model"]["vocab"]["2"] = 6;
+  file["model"]["unk_token"] = nullptr;
+  file["pre_tokenizer"] = json::parse(R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Punctuation", "behavior": "Contiguous"},
+    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    {"type": "Digits", "individual_digits": false},
+    {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]})");
+  CHECK(ids_of(file, "a 12!") == Ids{4, 2, 1, 5});
+  file["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Metaspace"}});
+  CHECK(problems_of(file)[0].message.find("Metaspace may not follow ByteLevel") != std::string::npos);
 }
 
 TEST_CASE("patterns are interpreted as by Oniguruma", "[tokenizer]") {
@@ -297,7 +348,14 @@ TEST_CASE("patterns are interpreted as by Oniguruma", "[tokenizer]") {
   CHECK(found("\\p{N}{1,3}+", "1234567") == "1234567");  // the interval repeats
   CHECK(found("(ab){1,2}+c", "xabababc") == "abababc");
   CHECK(found("a{,2}b", "aaab") == "aab");
-  CHECK(found("\\p{N}?+1", "1") == "none");  // this one is possessive
+  CHECK(found("\\p{N}?+1", "1") == "none");            // this one is possessive
+  CHECK(found("\\w+", "\u2460b\u00bd") == "b\u00bd");  // circled digits are none of its word characters,
+  CHECK(found("[\\w]+", "\u00bdb") == "b");            // and fractions only outside brackets
+  CHECK(found("\\b.", "\u2460b") == "b");
+  CHECK(found("[[:punct:]]", "a\U0001f600") == "\U0001f600");
+  CHECK(found("\\p{Han}+", "\u3002\u4f60\U00031350a") == "\u4f60\U00031350");  // not the full stop that Han shares
+  CHECK(found("[a-z&&[^b]&&\\w]+", "b1acb") == "ac");
+  CHECK(found("[^[a-c]\\d]", "b1d") == "d");
   CHECK(found("\\s", "\u180e") == "none");
   CHECK(found("[^\\s]", " \u180e") == "\u180e");
   CHECK(found("\\h+", "xyzcafe") == "cafe");
