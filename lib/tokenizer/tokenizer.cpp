@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
 constexpr const char* kDecoder = "added_tokens_decoder";
+constexpr const char* kOlder = "added_tokens.json";  ///< its contents, beside the members of tokenizer_config.json
 /// In the order in which transformers adds their tokens.
 constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                     "pad_token", "cls_token", "mask_token"};
@@ -74,19 +75,23 @@ std::optional<std::string> template_text(const nlohmann::json& node, std::string
 /// 2: complements of sets within brackets. 3: ids of added tokens, word characters of Whitespace.
 constexpr std::string_view kRules = "3";
 
-/// tokenizer_config.json, with the members of special_tokens_map.json where transformers reads that: in folders from
-/// before the former listed the added tokens.
+/// tokenizer_config.json, with the members of special_tokens_map.json and with added_tokens.json where transformers
+/// reads them: in folders from before the former listed the added tokens.
 std::optional<nlohmann::json> config_of(const TokenizerFiles& files, Diagnostics& problems) {
   const std::filesystem::path folder(files.folder);
   std::optional<nlohmann::json> out;
   const std::size_t before = problems.size();
   if (files.config) out = parse_json(*files.config, (folder / "tokenizer_config.json").native(), problems);
-  if (problems.size() > before || !files.special_map || (out && (!out->is_object() || out->contains(kDecoder))))
-    return out;
-  const auto map = parse_json(*files.special_map, (folder / "special_tokens_map.json").native(), problems);
-  if (!map || !map->is_object()) return out;
-  if (!out) out = nlohmann::json::object();
-  for (const auto& [name, value] : map->items()) (*out)[name] = value;
+  if (problems.size() > before || (out && (!out->is_object() || out->contains(kDecoder)))) return out;
+  const auto older = [&](const std::optional<std::string>& text, const char* name) {
+    auto read = text ? parse_json(*text, (folder / name).native(), problems) : std::nullopt;
+    if (read && !read->is_object()) read.reset();
+    if (read && !out) out = nlohmann::json::object();
+    return read;
+  };
+  if (const auto map = older(files.special_map, "special_tokens_map.json"))
+    for (const auto& [name, value] : map->items()) (*out)[name] = value;
+  if (const auto added = older(files.added, kOlder)) (*out)[kOlder] = *added;
   return out;
 }
 
@@ -188,44 +193,68 @@ void Tokenizer::read_config(const JsonPart& part) {
   read_special(part);
 }
 
-/// Added tokens of tokenizer_config.json, whose settings go before those of tokenizer.json; and tokens with a role, or
-/// listed as special, which transformers finds in a text as a whole although tokenizer.json only has them among the
-/// model's. Unlike there, one that the vocabulary does not have gets no new id: the model has no row for it.
-/// add_bos_token and add_eos_token do nothing beside a tokenizer.json, as in transformers 5.
-void Tokenizer::read_special(const JsonPart& part) {
-  std::map<std::int64_t, AddedToken> listed;  // by id, in whose order transformers adds them
-  if (!part.node().contains(kDecoder))
-    for (const auto& token : added_) listed[token.id] = token;
+/// The added tokens of tokenizer_config.json; without them those of added_tokens.json and of tokenizer.json. In the
+/// order of their ids, in which transformers adds them. `special`: those with a role.
+std::vector<AddedToken> Tokenizer::listed_tokens(const JsonPart& part, const std::set<std::string>& special) const {
+  std::map<std::int64_t, AddedToken> listed;
   const JsonPart decoder = part.at(kDecoder);
-  if (decoder.node().is_object())
+  if (!part.node().contains(kDecoder)) {
+    const JsonPart older = part.at(kOlder);
+    if (older.node().is_object())
+      for (const auto& [content, id] : older.node().items())
+        if (id.is_number_integer()) listed[id.get<std::int64_t>()] = {.content = content, .normalized = true};
+    for (auto& [id, token] : listed) token.normalized = !special.contains(token.content);
+    for (const auto& token : added_) listed[token.id] = token;
+  } else if (decoder.node().is_object()) {
     for (const auto& [name, node] : decoder.node().items()) {
       const JsonPart item = decoder.at(name);
       const bool number =
           !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos;
-      if (!token_text(node) || !number) return item.fail("an added token under its id is expected");
-      listed[std::stol(name)] = read_added_token(item);
+      if (!token_text(node) || !number)
+        item.fail("an added token under its id is expected");
+      else
+        listed[std::stol(name)] = read_added_token(item);
     }
-  std::vector<AddedToken> tokens;
-  for (auto& [id, token] : listed) {
-    for (const auto& [role, text] : roles_) token.special = token.special || text == token.content;
-    tokens.push_back(std::move(token));
   }
-  take_added(std::move(tokens));
-  tokens.clear();
-  const auto add = [&](const JsonPart& item) {
+  std::vector<AddedToken> out;
+  for (auto& [id, token] : listed) {
+    token.special = token.special || special.contains(token.content);
+    out.push_back(std::move(token));
+  }
+  return out;
+}
+
+/// Added tokens, whose settings in tokenizer_config.json go before those of tokenizer.json; and tokens with a role, or
+/// listed as special, which transformers finds in a text as a whole although tokenizer.json only has them among the
+/// model's. Unlike there, one that the vocabulary does not have gets no new id: the model has no row for it.
+/// add_bos_token and add_eos_token do nothing beside a tokenizer.json, as in transformers 5.
+void Tokenizer::read_special(const JsonPart& part) {
+  // Roles, also those of a family's own ("image_token"), and other special tokens.
+  std::vector<JsonPart> named, special;
+  for (const auto& [name, node] : part.node().items())
+    if (name.ends_with("_token")) named.push_back(part.at(name));
+  for (const char* list : {"additional_special_tokens", "extra_special_tokens"}) {
+    const JsonPart own = part.at(list);
+    if (own.node().is_array()) special = part.items(list);
+    if (own.node().is_object())
+      for (const auto& [name, node] : own.node().items()) named.push_back(own.at(name));
+  }
+  std::set<std::string> names;
+  for (const auto& each : named)
+    if (const auto text = token_text(each.node())) names.insert(*text);
+
+  take_added(listed_tokens(part, names));
+  std::vector<AddedToken> tokens;
+  named.insert(named.end(), special.begin(), special.end());
+  for (const auto& item : named) {
     const auto text = token_text(item.node());
-    if (!text || text->empty() || model_->find(*text) == kNoId) return;
-    if (added_at_.contains(*text)) return;
+    if (!text || model_->find(*text) == kNoId || added_at_.contains(*text)) continue;
     AddedToken token{.content = *text};
     if (item.node().is_object()) token = read_added_token(item);
     token.special = true;
-    if (!item.node().is_object() || !item.has("normalized")) token.normalized = false;
+    if (!item.has("normalized")) token.normalized = false;
     tokens.push_back(std::move(token));
-  };
-  for (const auto role : kRoles) add(part.at(role));
-  for (const char* list : {"additional_special_tokens", "extra_special_tokens"})
-    if (part.at(list).node().is_array())
-      for (const auto& item : part.items(list)) add(item);
+  }
   take_added(std::move(tokens));
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct TokenizerFiles {
   std::string tokenizer = {};                     ///< tokenizer.json
   std::optional<std::string> config = {};         ///< tokenizer_config.json
   std::optional<std::string> special_map = {};    ///< special_tokens_map.json, of older folders
+  std::optional<std::string> added = {};          ///< added_tokens.json, of older folders
   std::optional<std::string> chat_template = {};  ///< chat_template.jinja
   std::optional<std::string> model = {};          ///< config.json, whose model type may choose transformers' class
   std::string folder = {};                        ///< for messages
@@ -78,6 +80,7 @@ class Tokenizer {
   bool read_added(const JsonPart& part);
   void read_config(const JsonPart& part);
   void read_special(const JsonPart& part);
+  std::vector<AddedToken> listed_tokens(const JsonPart& part, const std::set<std::string>& special) const;
   void take_added(std::vector<AddedToken> tokens);
   void finish_added();
   bool is_special(Id id) const;

@@ -40,6 +40,7 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   auto text = read_file(file, kMostTokenizer, problems);
   const auto config = read_file(parent / "tokenizer_config.json", kMostDescription, problems);
   const auto special_map = read_file(parent / "special_tokens_map.json", kMostDescription, problems);
+  const auto added = read_file(parent / "added_tokens.json", kMostDescription, problems);
   const auto chat_template = read_file(parent / "chat_template.jinja", kMostDescription, problems);
   const auto model_config = read_file(parent / "config.json", kMostDescription, problems);
   if (problems.size() > before) return nullptr;
@@ -59,6 +60,7 @@ std::unique_ptr<const Tokenizer> Tokenizer::load(const fs::path& path, Diagnosti
   return parse({.tokenizer = std::move(*text),
                 .config = config,
                 .special_map = special_map,
+                .added = added,
                 .chat_template = chat_template,
                 .model = model_config,
                 .folder = parent.native()},

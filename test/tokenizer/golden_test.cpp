@@ -188,6 +188,7 @@ TEST_CASE("tokenizers drawn at random give the ids and texts of Hugging Face's l
     TokenizerFiles parts{.tokenizer = row["file"].dump(), .folder = "f"};
     if (row.contains("config")) parts.config = row["config"].dump();
     if (row.contains("map")) parts.special_map = row["map"].dump();
+    if (row.contains("older")) parts.added = row["older"].dump();
     Diagnostics problems;
     const auto tokenizer = Tokenizer::parse(parts, problems);
     INFO(row["seed"] << to_text(problems));

@@ -288,6 +288,22 @@ TEST_CASE("special_tokens_map.json counts where tokenizer_config.json does not l
   CHECK(eos(R"({"eos_token": "bc", "added_tokens_decoder": {}})") == 5);
 }
 
+TEST_CASE("an older folder's added_tokens.json follows the tokens of tokenizer.model", "[tokenizer]") {
+  const test::TemporaryFolder folder;
+  const auto from = automodel::golden_folder() + "/tokenizer/spm_bpe/tokenizer.model";
+  std::filesystem::copy_file(from, folder.path() / "tokenizer.model");
+
+  folder.write("added_tokens.json", R"({"[PAD]": 420})");
+  folder.write("special_tokens_map.json", R"({"pad_token": "[PAD]"})");
+  Diagnostics problems;
+  const auto tokenizer = Tokenizer::load(folder.path(), problems);
+  INFO(to_text(problems));
+  REQUIRE(tokenizer);
+  CHECK(tokenizer->role_id("pad_token") == 420);
+  CHECK(tokenizer->vocab_size() == 421);
+  CHECK(tokenizer->decode(Ids{420}, true).empty());
+}
+
 TEST_CASE("a token whose place in the text cannot be told is refused rather than guessed", "[tokenizer]") {
   Diagnostics problems;
   const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump()}, problems);

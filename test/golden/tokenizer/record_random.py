@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws tokenizer.json files and texts at random and records what Hugging Face's libraries make of them:
     record_random.py COUNT SEED > random.jsonl
-One line a tokenizer: tokenizer.json, for some tokenizer_config.json and special_tokens_map.json (read by transformers'
+One line a tokenizer: tokenizer.json, for some tokenizer_config.json, special_tokens_map.json and added_tokens.json (by transformers'
 AutoTokenizer, with the ids of the roles), and of each text its ids without and with special tokens, what they decode to
 with and without special tokens, and the bytes that each id covers. What the libraries refuse is left out.
 
@@ -306,7 +306,8 @@ class Drawer:
 
 
     def config(self, document):
-        """tokenizer_config.json, and special_tokens_map.json where that counts. Every role's token is in the vocabulary."""
+        """tokenizer_config.json, and where they count special_tokens_map.json and added_tokens.json. Every role's token is
+        in the vocabulary."""
         vocab = document["model"]["vocab"]
         own = [token for token in (vocab if isinstance(vocab, dict) else [row[0] for row in vocab]) if token.strip()]
         added = [token["content"] for token in document["added_tokens"]]
@@ -317,29 +318,41 @@ class Drawer:
         for role in ("bos_token", "eos_token", "pad_token", "unk_token"):
             if self.chance(0.5):
                 config[role] = token()
+        if self.chance(0.2):
+            config["image_token"] = token()
         config.update(self.flags("add_bos_token", "add_eos_token", share=0.3))
         if self.chance(0.3):
             config[self.one("additional_special_tokens", "extra_special_tokens")] = [token(), token()]
+        elif self.chance(0.2):
+            config["extra_special_tokens"] = {"audio_token": token()}
         if self.chance(0.6):
             listed = {str(len(own) + 3 + i): settings(self.one("<new>", "<s>", "a", token()))
                       for i in range(self.draw.randrange(0, 3))}
             config["added_tokens_decoder"] = listed
         elif self.chance(0.5):
             return config, {"eos_token": self.one(token(), {"content": token(), "lstrip": True, "rstrip": False,
-                                                            "normalized": False, "single_word": False})}
-        return config, None
+                                                            "normalized": False, "single_word": False})}, self.older(token)
+        else:
+            return config, None, self.older(token)
+        return config, None, None
+
+    def older(self, token):
+        """added_tokens.json"""
+        return {self.one("<new>", "<s>", "a", token()): 1000 + i for i in range(2)} if self.chance(0.5) else None
 
 
 class Loaded:
     """transformers' tokenizer of a folder, as tokenizers' would answer."""
 
-    def __init__(self, document, config, special_map):
+    def __init__(self, document, config, special_map, older):
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place)
             (folder / "tokenizer.json").write_text(json.dumps(document))
             (folder / "tokenizer_config.json").write_text(json.dumps(config))
             if special_map:
                 (folder / "special_tokens_map.json").write_text(json.dumps(special_map))
+            if older:
+                (folder / "added_tokens.json").write_text(json.dumps(older))
             self.own = AutoTokenizer.from_pretrained(folder)
 
     def encode(self, text, add_special_tokens=True):
@@ -367,11 +380,13 @@ def record(drawer):
     if drawer.chance(0.5):
         tokenizer = Tokenizer.from_str(json.dumps(document))
     else:
-        config, special_map = drawer.config(document)
+        config, special_map, older = drawer.config(document)
         out["config"] = config
         if special_map:
             out["map"] = special_map
-        tokenizer = Loaded(document, config, special_map)
+        if older:
+            out["older"] = older
+        tokenizer = Loaded(document, config, special_map, older)
         out["roles"] = {role: getattr(tokenizer.own, role + "_id") for role in ("bos_token", "eos_token", "pad_token")}
     tokens = [token["content"] for token in document["added_tokens"]] + ["<new>", "</s>"]
     tokens += [text for text in out.get("config", {}).values() if isinstance(text, str)][1:]
