@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "checkpoint/format/export.h"
@@ -219,6 +220,25 @@ TEST_CASE("Malformed adapters and adapters of other kinds are refused with the r
   CHECK(refusal(
             file_of({{"base_model.model.m.lora_A.weight", a({1, 4})}, {"base_model.model.m.lora_B.weight", a({2, 1})}}))
             .find("is for [2, 4]") != std::string::npos);
+}
+
+TEST_CASE("Adapters whose configuration changes what they compute in ways unknown here are refused") {
+  const auto refusal = [](const std::string& entry) {
+    Diagnostics problems;
+    parse_adapter_config(R"({"r": 8, "lora_alpha": 16, )" + entry + "}", "a", problems);
+    return problems.empty() ? "" : problems[0].message;
+  };
+  // As PEFT 0.21 writes them where they are not used.
+  CHECK(refusal(R"("layer_replication": null, "use_qalora": false, "use_bdlora": null, "kasa_config": null,
+                    "loftq_config": {}, "qalora_group_size": 16, "megatron_core": "megatron.core",
+                    "init_lora_weights": true)") == "");
+  CHECK(refusal(R"("init_lora_weights": "gaussian", "layers_to_transform": [0], "eva_config": {"rho": 2})") == "");
+  CHECK(refusal(R"("layer_replication": [[0, 1], [0, 2]])") == "'a': it sets 'layer_replication', which is not known");
+  for (const char* key : {"use_qalora", "kasa_config", "alora_invocation_tokens", "of_next_year"})
+    CHECK(refusal(fmt::format(R"("{}": [1])", key)) == fmt::format("'a': it sets '{}', which is not known", key));
+  for (const char* way : {"pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga"})
+    CHECK(refusal(fmt::format(R"("init_lora_weights": "{}")", way)).find("may have changed the base model's weights") !=
+          std::string::npos);
 }
 
 TEST_CASE("An adapter's config is read back as it was written and gives the right scale") {

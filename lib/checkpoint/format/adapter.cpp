@@ -38,6 +38,23 @@ std::vector<float> read_all(const StoredTensor& stored) {
 
 }  // namespace
 
+/// Keys of PEFT 0.21, each between spaces, whose effect is read here, is in the tensors (which are checked), or ended
+/// with the training.
+constexpr std::string_view kKnownKeys =
+    " alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying eva_config"
+    " exclude_modules fan_in_fan_out inference_mode init_lora_weights layers_pattern layers_to_transform"
+    " loftq_config lora_alpha lora_bias lora_dropout lora_ga_config megatron_config megatron_core"
+    " modules_to_save peft_type peft_version qalora_group_size r rank_pattern revision runtime_config"
+    " target_modules target_parameters task_type trainable_token_indices use_dora use_rslora"
+    " velora_config ";
+/// Values of init_lora_weights that leave the base model's weights as they are; PiSSA's, OLoRA's, CorDA's, LoftQ's and
+/// LoRA-GA's subtract what the adapters begin with.
+constexpr std::string_view kOwnWeights = " gaussian eva orthogonal ";
+
+bool is_set(const nlohmann::json& value) {
+  return !(value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty()));
+}
+
 double AdapterConfig::scale(std::int64_t of_rank) const {
   const auto each = static_cast<double>(of_rank);
   return alpha / (rank_stabilized ? std::sqrt(each) : each);
@@ -85,6 +102,14 @@ std::optional<AdapterConfig> parse_adapter_config(std::string_view text, std::st
                       "one rank for all, and one for experts, are supported");
       out.expert_rank = found->at(kExpertPattern).get<int>();
     }
+    for (const auto& [key, value] : json.items())
+      if (is_set(value) && kKnownKeys.find(" " + key + " ") == kKnownKeys.npos)
+        return refuse(fmt::format("it sets '{}', which is not known", key), "it may change what the adapters compute");
+    if (const auto found = json.find("init_lora_weights"); found != json.end() && found->is_string())
+      if (const auto way = found->get<std::string>(); kOwnWeights.find(" " + way + " ") == kOwnWeights.npos)
+        return refuse(
+            fmt::format("init_lora_weights is '{}', which may have changed the base model's weights too", way),
+            "convert the adapters with PEFT's path_initial_model_for_weight_conversion first");
     if (const auto found = json.find("base_model_name_or_path"); found != json.end() && found->is_string())
       out.base_model = found->get<std::string>();
     out.rank = json.value("r", 8);
