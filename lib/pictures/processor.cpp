@@ -48,6 +48,10 @@ class Settings {
     const auto* value = find(key);
     return value != nullptr && value->is_string() ? value->get<std::string>() : "";
   }
+  bool is_number(const char* key) const {
+    const auto* value = find(key);
+    return value != nullptr && value->is_number();
+  }
   /// Whether the value is a list; of these numbers.
   bool is_list(const char* key) const {
     const auto* value = find(key);
@@ -204,12 +208,13 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   auto type = settings.text("image_processor_type");
   if (type.empty()) type = settings.text("feature_extractor_type");
   const bool clip = type.starts_with("CLIP"), qwen = type.starts_with("Qwen2VL"), pixtral = type.starts_with("Pixtral"),
-             gemma4 = type.starts_with("Gemma4Image"), muse = type.starts_with("MuseGlimmerImage"),
+             gemma3 = type.starts_with("Gemma3Image"), gemma4 = type.starts_with("Gemma4Image"),
+             muse = type.starts_with("MuseGlimmerImage"),
              minimax = type.starts_with("MiniMaxM3VLImage") || type.starts_with("MiniMaxVLImage"),
              // The class that comes with the published folder has no settings of its own.
       step = type.starts_with("Step3") || (type.empty() && whole.text("processor_class") == "Step3VLProcessor");
   const bool any_size = qwen || pixtral || gemma4 || muse || minimax || step;
-  if (!clip && !any_size && !type.starts_with("Siglip") && !type.starts_with("Gemma3Image"))
+  if (!clip && !any_size && !type.starts_with("Siglip") && !gemma3)
     throw Refused{
         fmt::format("it is for a {}; CLIP, SigLIP, Gemma 3 and 4, Qwen2-VL, Pixtral, Muse-Glimmer, MiniMax-M3 and "
                     "Step 3.7 have supported ones",
@@ -230,20 +235,26 @@ Processor processor_of(const Settings& settings, const Settings& whole) {
   } else if (step) {
     out.patches = step_patches(settings);
   } else if (out.resize) {
-    // A bare number is the shorter side for CLIP, and both sides for SigLIP; without any number it is 224.
-    const auto edge = settings.has("size") ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
-    const auto both = settings.has("size") ? settings.size("size") : Size{kUsualSide, kUsualSide};
-    if (edge && (clip || !both))
+    // A bare number is the shorter side, and for Gemma 3 both sides; without any number it is 224, for CLIP the
+    // shorter.
+    const bool given = settings.has("size");
+    const auto edge = given ? settings.side("size", "shortest_edge") : std::optional(kUsualSide);
+    const auto both = given ? settings.size("size") : Size{kUsualSide, kUsualSide};
+    const bool square = settings.is_number("size") ? settings.flag("default_to_square", gemma3) : !given && !clip;
+    if (settings.child("size").has("longest_edge")) throw Refused{"'size' limits the longest_edge"};
+    if (edge && !square)
       out.shortest_edge = edge;
     else
       out.exact = both;
     if (!out.exact && !out.shortest_edge) throw Refused{"'size' has neither a shortest_edge nor height and width"};
   }
-  if (!any_size && settings.flag("do_center_crop", clip)) {
+  if (pixtral && settings.flag("do_center_crop", false)) throw Refused{"do_center_crop would cut patches"};
+  if (!any_size && !gemma3 && settings.flag("do_center_crop", clip)) {
     out.crop = settings.size("crop_size");
+    if (!out.crop && !clip) throw Refused{"do_center_crop needs a crop_size"};
     if (!out.crop) out.crop = Size{kUsualSide, kUsualSide};
   }
-  const auto resample = settings.number("resample", muse ? 1 : type.starts_with("Gemma3") || step ? 2 : 3);
+  const auto resample = settings.number("resample", muse ? 1 : gemma3 || step ? 2 : 3);
   if (resample != 1 && resample != 2 && resample != 3)
     throw Refused{fmt::format("resample {} is not one of 1, 2 and 3", resample)};
   out.resampling = resample == 1 ? Resampling::kLanczos : resample == 2 ? Resampling::kBilinear : Resampling::kBicubic;

@@ -151,8 +151,22 @@ TEST_CASE("settings of processors are read, or refused with the reason", "[pictu
   CHECK(clip->resized({200, 301}) == Size{224, 337});  // rounded down
   const auto siglip = read(R"({"image_processor": {"image_processor_type": "SiglipImageProcessor", "size": 64}})");
   REQUIRE(siglip);
-  CHECK(siglip->result() == Size{64, 64});
+  CHECK(siglip->resized({200, 20}) == Size{640, 64});
   CHECK(siglip->mean[0] == 0.5);
+  // As transformers 5.23: a bare number is both sides for Gemma 3, which also never crops.
+  const auto gemma3 = read(R"({"image_processor_type": "Gemma3ImageProcessor", "size": 8, "do_center_crop": true})");
+  REQUIRE(gemma3);
+  CHECK(gemma3->result() == Size{8, 8});
+  const auto made_square =
+      read(R"({"image_processor_type": "SiglipImageProcessor", "size": 64, "default_to_square": true})");
+  REQUIRE(made_square);
+  CHECK(made_square->result() == Size{64, 64});
+  CHECK(read(R"({"image_processor_type": "SiglipImageProcessor"})")->result() == Size{224, 224});
+  CHECK(!read(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 9, "longest_edge": 20}})"));
+  CHECK(why == "'size' limits the longest_edge");
+  CHECK(!read(R"({"image_processor_type": "SiglipImageProcessor", "do_center_crop": true})"));
+  CHECK(why == "do_center_crop needs a crop_size");
+  CHECK(!read(R"({"image_processor_type": "PixtralImageProcessor", "do_center_crop": true, "crop_size": 28})"));
   // Pixtral's patches and tokens are in the second file, whatever the first says.
   const std::string pixtral = R"({"image_processor_type": "PixtralImageProcessorFast", "patch_size": 28})";
   CHECK(read(pixtral)->patches == PatchSettings{.patch = 28, .merge = 1, .frames = 1, .longest_edge = 1024});
