@@ -5,7 +5,8 @@
 
 Each variant changes one to three values of a configuration in test/golden/hf_families or test/golden/hf/models (switches,
 sizes, factors, activations, RoPE settings, kinds of layers). What transformers builds, and this program does not refuse, must
-give the same numbers in float32 within 3e-4 (loss) and 3e-3 (norm). Run it with a Python that has torch 2.11 and
+give the same numbers in float32 within 3e-4 (loss) and 3e-3 (norm). With --saved, transformers also reads the folder that the
+run saved, which must give the first loss. Run it with a Python that has torch 2.11 and
 transformers 5.23. A difference is a value that one of the two reads and the other does not."""
 import argparse
 import collections
@@ -43,9 +44,9 @@ dataset: {_target_: tokens, path: rows.jsonl}
 dataloader: {shuffle: false}
 step_scheduler: {global_batch_size: %d, local_batch_size: %d, max_steps: 1, num_epochs: null, ckpt_every_steps: null, val_every_steps: null}
 optimizer: {_target_: sgd, lr: 0.0}
-checkpoint: {enabled: false, checkpoint_dir: run}
+checkpoint: {enabled: %s, checkpoint_dir: run}
 logging: {progress: false, tensorboard: false}
-""" % (ROWS, ROWS)
+"""
 
 
 def rope(draw, config, old):
@@ -120,6 +121,13 @@ def mutate(draw, config):
     return changed
 
 
+def loss_of(model, folder):
+    """Of the rows in `folder`."""
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    ids, labels = (torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels"))
+    return model.eval()(input_ids=ids, labels=labels, use_cache=False).loss
+
+
 def theirs(config, folder, seed):
     """Loss and gradient norm in transformers, of a model and rows that it writes into `folder`."""
     model_folder = folder / "model"
@@ -143,17 +151,28 @@ def theirs(config, folder, seed):
     ids = torch.randint(3, min(read.vocab_size, 100), (ROWS, LENGTH), generator=draw)
     labels = ids.clone()
     labels[:, :MASKED] = -100
-    loss = model.eval()(input_ids=ids, labels=labels, use_cache=False).loss
-    loss.backward()
     (folder / "rows.jsonl").write_text("".join(
         json.dumps({"input_ids": row.tolist(), "labels": its.tolist()}) + "\n" for row, its in zip(ids, labels)))
+    loss = loss_of(model, folder)
+    loss.backward()
     squares = sum(float((weight.grad.double() ** 2).sum()) for weight in model.parameters() if weight.grad is not None)
     return float(loss), math.sqrt(squares)
 
 
-def ours(program, folder):
+def saved(config, folder):
+    """The loss of what the run saved, in transformers."""
+    place = next(path.parent for path in (folder / "run").rglob("config.json"))
+    read = transformers.AutoConfig.from_pretrained(place)
+    for key in ("attn_implementation", "experts_implementation"):
+        setattr(read, "_" + key, "eager")
+    model = getattr(transformers, config["architectures"][0]).from_pretrained(place, config=read, dtype=torch.float32)
+    with torch.no_grad():
+        return float(loss_of(model, folder))
+
+
+def ours(program, folder, save):
     """The same here, or the first line of what is refused."""
-    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "recipe.yaml").write_text(RECIPE % (ROWS, ROWS, "true" if save else "false"))
     shutil.rmtree(folder / "run", ignore_errors=True)
     environment = {**os.environ, "AUTOMODEL_CALIBRATION": "", "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run([program, "train", "recipe.yaml"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
@@ -178,6 +197,7 @@ def main():
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--saved", action="store_true")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -185,6 +205,8 @@ def main():
     runpy.run_path(str(GOLDEN / "hf_families" / "own_classes.py"))
     configs = {path.stem: json.loads(path.read_text())["config"] for path in sorted((GOLDEN / "hf_families").glob("*.json"))}
     configs |= {path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "hf" / "models").glob("*/config.json"))}
+    if arguments.saved:
+        del configs["step3p5"]  # own_classes.py reads other names than those that are published and saved
     names = [name for name in configs if not arguments.only or name in arguments.only]
     draw, counts, failed = random.Random(arguments.seed), collections.Counter(), 0
     with tempfile.TemporaryDirectory() as made:
@@ -204,12 +226,15 @@ def main():
             except Exception:
                 counts["refused by transformers"] += 1
                 continue
-            got = ours(arguments.automodel.resolve(), folder)
+            got = ours(arguments.automodel.resolve(), folder, arguments.saved)
             if isinstance(got, str):
                 counts["refused here"] += 1
             elif abs(got[0] - expected[0]) > 3e-4 * expected[0] or abs(got[1] - expected[1]) > 3e-3 * expected[1]:
                 failed += 1
                 print(f"{name} with {changed}: {got}, transformers {expected}", flush=True)
+            elif arguments.saved and abs(saved(config, folder) - expected[0]) > 3e-4 * expected[0]:
+                failed += 1
+                print(f"{name} with {changed}: saved {saved(config, folder)}, transformers {expected[0]}", flush=True)
             else:
                 counts["equal"] += 1
     print(f"{arguments.count} variants: " + ", ".join(f"{count} {what}" for what, count in counts.items()) + f", {failed} differ")
