@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/file_text.h"
 #include "base/find_file.h"
 #include "data/messages.h"
@@ -128,9 +129,7 @@ class ChatFormat::Conversation {
   BuiltRow build() {
     const std::string text = render(messages_, &marked_);
     check_calls(messages_, text, [&](const ordered_json& others) { return render(others); });
-    encoded_ = tokenizer_.encode(
-        text,
-        {.special = false, .limit = options_.lengths.limit, .full = options_.lengths.full, .spans = owner_.marks_});
+    encoded_ = encoded(text);
     for (std::size_t t = 0; t < encoded_.ids.size(); ++t)
       if (encoded_.real[t]) plain_.push_back(encoded_.ids[t]);
     counts_.assign(encoded_.ids.size(), false);
@@ -173,6 +172,17 @@ class ChatFormat::Conversation {
   }
 
  private:
+  Encoding encoded(const std::string& text) const {
+    const auto& lengths = options_.lengths;
+    try {
+      return tokenizer_.encode(
+          text, {.special = false, .limit = lengths.limit, .full = lengths.full, .spans = owner_.marks_});
+    } catch (const Error& error) {
+      if (!owner_.marks_) throw;
+      throw RowRefused(error.problems().front().message);  // the place of a token cannot be told
+    }
+  }
+
   /// The token that covers a byte of the text; the number of tokens if none does.
   std::size_t token_at(std::size_t byte) const {
     for (std::size_t t = 0; t < encoded_.spans.size(); ++t)

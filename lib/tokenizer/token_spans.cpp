@@ -51,10 +51,11 @@ TextSpan place(std::string_view text, std::size_t& at, std::string_view surface)
     from += next.bytes;
   }
   throw Error(Diagnostic{"bad-tokenizer"}
-                  .says("the place of the token '{}' in a text cannot be told: byte {} of the text is something else",
+                  .says("the place of the token '{}' in a text, which {{% generation %}} needs, cannot be told: byte "
+                        "{} of the text is something else",
                         surface, at)
                   .hint("the tokenizer does not know a character or changes the text, and the chat template marks with "
-                        "{{% generation %}} what is trained on; take one without"));
+                        "{% generation %} what is trained on; take one without"));
 }
 
 /// A normalized text, and the original bytes that each of its bytes comes from.

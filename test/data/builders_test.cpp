@@ -264,6 +264,34 @@ TEST_CASE("conversations that the template or the loss would change silently are
   CHECK_FALSE(refused().contains(2));
 }
 
+TEST_CASE("a row with an unknown character that stands before marked text is refused by itself", "[data]") {
+  const test::TemporaryFolder folder;
+  folder.write("tokenizer.json", R"({"added_tokens": [], "model": {"type": "BPE", "unk_token": "?",
+                                     "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "<e>": 4}, "merges": ["a b"]}})");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<e>"})");
+  const auto row = [](const char* user) {
+    return json{{"messages", {{{"role", "user"}, {"content", user}}, {{"role", "assistant"}, {"content", "ab"}}}}}
+               .dump() +
+           "\n";
+  };
+  const auto path = folder.write("rows.jsonl", row("a") + row("x") + row("b"));
+  json each = {{"dataset", recorded("cases/chat.jsonl").front()["dataset"]},
+               {"tokenizer", {{"loader", "hf"}, {"pretrained_model_name_or_path", folder.path().native()}}}};
+  each["dataset"]["path_or_dataset_id"] = path.native();
+  each["dataset"]["chat_template"] =
+      "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% else %}"
+      "{% generation %}{{ m['content'] }}{% endgeneration %}{% endif %}{% endfor %}";
+  const auto opened = open(section_of(each));
+  INFO(to_text(opened.problems));
+  REQUIRE(opened.dataset);
+  REQUIRE(opened.refused.size() == 1);
+  CHECK(opened.refused.at(1).starts_with("the place of the token '?' in a text, which {% generation %} needs"));
+  Sample sample;
+  opened.dataset->read(0, sample);
+  CHECK(sample.input_ids == Ids{1});
+  CHECK(sample.labels == Ids{3});
+}
+
 TEST_CASE("endings that a label cannot choose from are refused by row", "[data]") {
   const test::TemporaryFolder folder;
   const auto row = [](const json& endings, const json& label) {
