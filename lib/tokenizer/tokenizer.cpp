@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
 constexpr const char* kDecoder = "added_tokens_decoder";
-constexpr const char* kOlder = "added_tokens.json";  ///< its contents, beside the members of tokenizer_config.json
+/// The contents of added_tokens.json in the shape of added_tokens_decoder, beside the members of tokenizer_config.json.
+constexpr const char* kOlder = "added_tokens.json";
 /// In the order in which transformers adds their tokens.
 constexpr std::array<std::string_view, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                     "pad_token", "cls_token", "mask_token"};
@@ -91,7 +92,9 @@ std::optional<nlohmann::json> config_of(const TokenizerFiles& files, Diagnostics
   };
   if (const auto map = older(files.special_map, "special_tokens_map.json"))
     for (const auto& [name, value] : map->items()) (*out)[name] = value;
-  if (const auto added = older(files.added, kOlder)) (*out)[kOlder] = *added;
+  if (const auto added = older(files.added, kOlder))
+    for (const auto& [content, id] : added->items())
+      if (id.is_number_unsigned()) (*out)[kOlder][std::to_string(id.get<std::uint64_t>())] = {{"content", content}};
   return out;
 }
 
@@ -159,22 +162,14 @@ bool Tokenizer::read(const JsonPart& part) {
 
 bool Tokenizer::read_added(const JsonPart& part) {
   if (!part.has("added_tokens")) return true;
-  // Of all: each takes about a hundred while they are looked for.
-  constexpr std::size_t kMostBytes = std::size_t{2} << 20;
-  std::size_t bytes = 0;
+  const std::size_t before = part.problems().size();
   std::vector<AddedToken> tokens;
   for (const auto& item : part.items("added_tokens")) {
-    const std::size_t before = part.problems().size();
     tokens.push_back(read_added_token(item));
     if (part.problems().size() > before) return false;
-    bytes += tokens.back().content.size();
-    if (bytes > kMostBytes) {
-      item.fail(fmt::format("the added tokens have more than {} bytes", kMostBytes));
-      return false;
-    }
   }
-  take_added(std::move(tokens));
-  return true;
+  take_added(std::move(tokens), part.at("added_tokens"));
+  return part.problems().size() == before;
 }
 
 void Tokenizer::read_config(const JsonPart& part) {
@@ -197,25 +192,22 @@ void Tokenizer::read_config(const JsonPart& part) {
 /// order of their ids, in which transformers adds them. `special`: those with a role.
 std::vector<AddedToken> Tokenizer::listed_tokens(const JsonPart& part, const std::set<std::string>& special) const {
   std::map<std::int64_t, AddedToken> listed;
-  const JsonPart decoder = part.at(kDecoder);
-  if (!part.node().contains(kDecoder)) {
-    const JsonPart older = part.at(kOlder);
-    if (older.node().is_object())
-      for (const auto& [content, id] : older.node().items())
-        if (id.is_number_integer()) listed[id.get<std::int64_t>()] = {.content = content, .normalized = true};
-    for (auto& [id, token] : listed) token.normalized = !special.contains(token.content);
-    for (const auto& token : added_) listed[token.id] = token;
-  } else if (decoder.node().is_object()) {
+  const std::size_t before = part.problems().size();
+  const bool older = !part.node().contains(kDecoder);
+  const JsonPart decoder = part.at(older ? kOlder : kDecoder);
+  if (decoder.node().is_object())
     for (const auto& [name, node] : decoder.node().items()) {
       const JsonPart item = decoder.at(name);
       const bool number =
           !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos;
-      if (!token_text(node) || !number)
-        item.fail("an added token under its id is expected");
-      else
-        listed[std::stol(name)] = read_added_token(item);
+      if (!token_text(node) || !number) item.fail("an added token under its id is expected");
+      AddedToken token = read_added_token(item);
+      if (part.problems().size() > before) return {};
+      if (older) token.normalized = !special.contains(token.content);
+      listed[std::stol(name)] = std::move(token);
     }
-  }
+  if (older)
+    for (const auto& token : added_) listed[token.id] = token;
   std::vector<AddedToken> out;
   for (auto& [id, token] : listed) {
     token.special = token.special || special.contains(token.content);
@@ -235,7 +227,7 @@ void Tokenizer::read_special(const JsonPart& part) {
     if (name.ends_with("_token")) named.push_back(part.at(name));
   for (const char* list : {"additional_special_tokens", "extra_special_tokens"}) {
     const JsonPart own = part.at(list);
-    if (own.node().is_array()) special = part.items(list);
+    if (own.node().is_array() && !own.node().empty()) special = part.items(list);
     if (own.node().is_object())
       for (const auto& [name, node] : own.node().items()) named.push_back(own.at(name));
   }
@@ -243,7 +235,7 @@ void Tokenizer::read_special(const JsonPart& part) {
   for (const auto& each : named)
     if (const auto text = token_text(each.node())) names.insert(*text);
 
-  take_added(listed_tokens(part, names));
+  take_added(listed_tokens(part, names), part);
   std::vector<AddedToken> tokens;
   named.insert(named.end(), special.begin(), special.end());
   for (const auto& item : named) {
@@ -255,7 +247,7 @@ void Tokenizer::read_special(const JsonPart& part) {
     if (!item.has("normalized")) token.normalized = false;
     tokens.push_back(std::move(token));
   }
-  take_added(std::move(tokens));
+  take_added(std::move(tokens), part);
 }
 
 void Tokenizer::name_id(Id id, std::string token, bool special) {
@@ -274,23 +266,33 @@ void Tokenizer::name_id(Id id, std::string token, bool special) {
 
 /// A token that the model does not have gets the next id behind all, whatever the file says: so do `tokenizers`, whose
 /// count of the model's tokens is the first, and transformers with those of tokenizer_config.json.
-void Tokenizer::take_added(std::vector<AddedToken> tokens) {
-  const auto count = static_cast<Id>(model_->vocabulary().size());
-  Id next = count;
-  for (const auto& token : added_) next = std::max(next, token.id + 1);
+void Tokenizer::take_added(std::vector<AddedToken> tokens, const JsonPart& part) {
+  // Of all: each takes about a hundred while they are looked for.
+  constexpr std::size_t kMostBytes = std::size_t{2} << 20;
+  auto next = static_cast<Id>(model_->vocabulary().size());
+  std::size_t bytes = 0, before = 0, after = 0;  // of all tokens; of those that are normalized here, before and after
+  for (const auto& token : added_) {
+    next = std::max(next, token.id + 1);
+    bytes += token.content.size();
+  }
   PatternMatcher matcher;
   for (auto& token : tokens) {
     if (token.content.empty()) continue;
     const auto [known, fresh] = added_at_.try_emplace(token.content, added_.size());
-    if (fresh) added_.emplace_back();
+    if (fresh) {
+      added_.emplace_back();
+      bytes += token.content.size();
+      if (bytes > kMostBytes) return part.fail(fmt::format("the added tokens have more than {} bytes", kMostBytes));
+    }
     auto& place = added_[known->second];
     token.id = fresh ? model_->find(token.content) : place.id;
     if (token.id == kNoId) token.id = next++;
     name_id(token.id, token.content, token.special);
-    if (token.normalized) {
+    if (token.normalized && !place.normalized) {
       std::string content = token.content;
       normalizer_.apply(content, matcher);
-      if (content != token.content) decoded_[token.id] = std::move(content);
+      check_normalized(after += content.size(), most_normalized(before += token.content.size()));
+      if (content != token.content) normal_forms_[token.id] = std::move(content);
     }
     place = std::move(token);
   }
@@ -299,15 +301,11 @@ void Tokenizer::take_added(std::vector<AddedToken> tokens) {
 void Tokenizer::finish_added() {
   std::vector<AddedToken> raw, normalized;
   std::vector<std::string> raw_contents, contents;
-  PatternMatcher matcher;
-  std::size_t before = 0, after = 0;  // bytes
   for (const auto& token : added_) {
+    const auto form = normal_forms_.find(token.id);
     (token.normalized ? normalized : raw).push_back(token);
-    std::string content = token.content;
-    if (token.normalized) normalizer_.apply(content, matcher);
-    before += token.content.size();
-    check_normalized(after += content.size(), most_normalized(before));
-    (token.normalized ? contents : raw_contents).push_back(std::move(content));
+    (token.normalized ? contents : raw_contents)
+        .push_back(token.normalized && form != normal_forms_.end() ? form->second : token.content);
   }
   raw_finder_ = std::make_unique<const TokenFinder>(std::move(raw), raw_contents);
   normalized_finder_ = std::make_unique<const TokenFinder>(std::move(normalized), contents);
@@ -342,7 +340,7 @@ std::string Tokenizer::token(Id id) const {
 }
 
 bool Tokenizer::is_special(Id id) const {
-  return entries_[static_cast<std::size_t>(entry_of_[static_cast<std::size_t>(id)])].special;
+  return id != kNoId && entries_[static_cast<std::size_t>(entry_of_[static_cast<std::size_t>(id)])].special;
 }
 
 std::string Tokenizer::surface(Id id) const {
@@ -371,10 +369,10 @@ std::string Tokenizer::decode(std::span<const Id> ids, bool skip_special) const 
     const auto at = static_cast<std::size_t>(id);
     if (id < 0 || at >= entry_of_.size() || entry_of_[at] < 0) continue;
     const Entry& entry = entries_[static_cast<std::size_t>(entry_of_[at])];
-    const auto other = decoded_.find(id);
+    const auto form = normal_forms_.find(id);
+    const auto& text = form == normal_forms_.end() ? entry.token : form->second;
     // `tokenizers` compares the text that it decodes with the special tokens, so one that its normalizer changes stays.
-    const auto& text = other == decoded_.end() ? entry.token : other->second;
-    const bool special = other == decoded_.end() ? entry.special : added_at_.contains(text) && is_special(find(text));
+    const bool special = form == normal_forms_.end() ? entry.special : is_special(find(text));
     if (!skip_special || !special) tokens.push_back(text);
   }
   PatternMatcher matcher;

@@ -81,7 +81,7 @@ class Tokenizer {
   void read_config(const JsonPart& part);
   void read_special(const JsonPart& part);
   std::vector<AddedToken> listed_tokens(const JsonPart& part, const std::set<std::string>& special) const;
-  void take_added(std::vector<AddedToken> tokens);
+  void take_added(std::vector<AddedToken> tokens, const JsonPart& part);
   void finish_added();
   bool is_special(Id id) const;
   void name_id(Id id, std::string token, bool special);
@@ -97,7 +97,7 @@ class Tokenizer {
   std::unique_ptr<const TokenFinder> normalized_finder_;   ///< the others
   std::vector<std::int32_t> entry_of_;                     ///< by id, an index into entries_; -1 if there is none
   std::vector<Entry> entries_;
-  std::map<Id, std::string> decoded_;  ///< of added tokens: what `tokenizers` decodes where it is not the content
+  std::map<Id, std::string> normal_forms_;  ///< of added tokens, which `tokenizers` decodes; only other than contents
   std::map<std::string, std::string, std::less<>> roles_;
   std::optional<std::string> chat_template_;
   std::optional<std::string> tool_template_;

@@ -304,6 +304,41 @@ TEST_CASE("an older folder's added_tokens.json follows the tokens of tokenizer.m
   CHECK(tokenizer->decode(Ids{420}, true).empty());
 }
 
+TEST_CASE("added tokens of every file are bounded, also in their normal forms", "[tokenizer]") {
+  const auto refusal = [](json file, const json& added) {
+    Diagnostics problems;
+    try {
+      Tokenizer::parse({.tokenizer = file.dump(), .added = added.dump()}, problems);
+    } catch (const Error& error) {
+      return error.problems().front().message;
+    }
+    return problems.empty() ? "" : problems[0].message;
+  };
+  json many = json::object();
+  for (int i = 0; i < 2500; ++i) many[std::string(900, 'a') + std::to_string(i)] = 7 + i;
+  CHECK(refusal(small(), {{std::string(1001, 'a'), 7}}).find("an added token of more than 1000 bytes") !=
+        std::string::npos);
+  CHECK(refusal(small(), many).find("the added tokens have more than") != std::string::npos);
+  auto growing = small();
+  growing["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "t"}}}, {"content", std::string(4000, 'x')}};
+  CHECK(refusal(growing, {{"t1", 7}}) == "");
+  CHECK(refusal(growing, {{"t1", 7}, {"t2", 8}}).find("the normalizer makes more than") != std::string::npos);
+}
+
+TEST_CASE("an empty list of extra special tokens leaves the older list in place", "[tokenizer]") {
+  const auto ids = [](const char* config) {
+    Diagnostics problems;
+    const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump(), .config = config}, problems);
+    REQUIRE(tokenizer);
+    Ids out;
+    Encoder(*tokenizer).encode("abc", false, out);
+    return out;
+  };
+  CHECK(ids("{}") == Ids{1, 5});
+  CHECK(ids(R"({"additional_special_tokens": ["ab"], "extra_special_tokens": []})") == Ids{4, 3});
+  CHECK(ids(R"({"additional_special_tokens": ["ab"], "extra_special_tokens": ["b"]})") == Ids{1, 2, 3});
+}
+
 TEST_CASE("a token whose place in the text cannot be told is refused rather than guessed", "[tokenizer]") {
   Diagnostics problems;
   const auto tokenizer = Tokenizer::parse({.tokenizer = small().dump()}, problems);
