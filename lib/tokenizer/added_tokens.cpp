@@ -14,26 +14,6 @@ namespace {
 /// At each place of a text, as many bytes are looked at as the longest token has that begins as the text does.
 constexpr std::size_t kMostContent = 1000;
 
-std::size_t spaces_at_end(std::string_view text) {
-  std::size_t begin = text.size();
-  while (begin > 0) {
-    const std::size_t last = last_code_point(text.substr(0, begin));
-    if (!is_space(code_point_at(text, last).value)) break;
-    begin = last;
-  }
-  return text.size() - begin;
-}
-
-std::size_t spaces_at_begin(std::string_view text) {
-  std::size_t end = 0;
-  while (end < text.size()) {
-    const CodePoint point = code_point_at(text, end);
-    if (!is_space(point.value)) break;
-    end += point.bytes;
-  }
-  return end;
-}
-
 }  // namespace
 
 AddedToken read_added_token(const JsonPart& part) {
@@ -106,10 +86,10 @@ void TokenFinder::split(std::string_view text, PatternMatcher& matcher,
     from = found->end;
     if (found->token->single_word && !stands_alone(text, *found, matcher)) continue;
     std::size_t begin = found->begin, end = found->end;
-    // The previous token may have absorbed the white space already, or this token itself. As in `tokenizers`, one with
-    // lstrip then takes what is left, and one without is found all the same, and what follows it is read once more.
-    if (found->token->lstrip) begin = std::max(begin - spaces_at_end(text.substr(0, begin)), done);
-    if (found->token->rstrip) end += spaces_at_begin(text.substr(end));
+    // As in `tokenizers`: with lstrip a token takes the white space that the previous one left; without, it is found
+    // also in what the previous one took, and the text goes on behind it.
+    if (found->token->lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
+    if (found->token->rstrip) end += leading_space(text.substr(end));
     if (begin > done) give(text.substr(done, begin - done), nullptr);
     if (begin < end) give(text.substr(begin, end - begin), found->token);
     done = end;

@@ -202,7 +202,7 @@ void Decoder::add(const JsonPart& part) {
   } else if (type == "Metaspace") {
     const bool legacy = part.flag("add_prefix_space", true);
     const std::string scheme = part.text_if("prepend_scheme").value_or(legacy ? "always" : "never");
-    steps_.push_back(std::make_unique<Metaspace>(character(part, "replacement", "\xE2\x96\x81"), scheme != "never"));
+    steps_.push_back(std::make_unique<Metaspace>(character(part, "replacement", kSpaceMark), scheme != "never"));
   } else if (type == "Replace") {
     if (auto needle = Needle::read(part.at("pattern")))
       steps_.push_back(std::make_unique<Replace>(std::move(*needle), part.text("content")));

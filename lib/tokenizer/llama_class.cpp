@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "tokenizer/unicode.h"
 
 namespace automodel::tokenizer {
 namespace {
@@ -71,7 +72,7 @@ bool rebuild_as_llama(json& document, const std::optional<std::string>& config,
   if (is_byte_level(document.value("pre_tokenizer", json())) || is_byte_level(document.value("decoder", json())))
     return false;
   const bool prefix = truth(own, "add_prefix_space", true);
-  const json mark = "\xE2\x96\x81";
+  const json mark = kSpaceMark;
   document["normalizer"] = nullptr;
   document["pre_tokenizer"] = {{"type", "Metaspace"},
                                {"replacement", mark},

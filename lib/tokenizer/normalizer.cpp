@@ -60,20 +60,9 @@ class Strip final : public Normalizer::Step {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
   bool apply(std::string& text, std::size_t, PatternMatcher&) const override {
-    std::size_t begin = 0, end = text.size();
-    if (left_)
-      while (begin < end) {
-        const CodePoint point = code_point_at(text, begin);
-        if (!is_space(point.value)) break;
-        begin += point.bytes;
-      }
-    if (right_)
-      while (end > begin) {
-        const std::size_t last = last_code_point(std::string_view(text).substr(0, end));
-        if (!is_space(code_point_at(text, last).value)) break;
-        end = last;
-      }
-    text = text.substr(begin, end - begin);
+    const std::size_t begin = left_ ? leading_space(text) : 0;
+    text.erase(0, begin);
+    if (right_) text.resize(text.size() - trailing_space(text));
     return begin == 0;
   }
 

@@ -13,11 +13,9 @@
 
 namespace automodel::tokenizer {
 
-/// A word character by Unicode Technical Standard 18, annex C, as the contents of brackets: alphabetic (including the
-/// circled letters, which are symbols), marks, decimal digits, connectors and joiners. The parts of `tokenizers` that
-/// do not run on Oniguruma read \w so.
-inline constexpr std::string_view kWordSet =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+/// The word characters of Unicode Technical Standard 18, annex C, as the contents of brackets: Oniguruma's and joiners.
+/// The parts of `tokenizers` that do not run on Oniguruma read \w so.
+inline constexpr std::string_view kWordSet = R"(\w\x{200C}\x{200D})";
 
 /// Translates an Oniguruma pattern to PCRE2. Empty after setting `problem` if that is not possible.
 std::string to_pcre2(std::string_view pattern, std::string& problem);

@@ -20,8 +20,8 @@ constexpr std::string_view kHexadecimal = "0-9a-fA-F";
 std::string category_set(std::string_view name) {
   for (const auto& row : newer_ranges())
     if (row.category == name) return fmt::format("\\p{{{}}}{}", name, row.ranges);
-  // PCRE2 reads the name of a script with its extensions: \p{Han} would have the ideographic full stop.
   if (name.size() <= 2) return fmt::format("\\p{{{}}}", name);
+  // PCRE2 reads the name of a script with its extensions: \p{Han} would have the ideographic full stop.
   std::string problem;
   const std::string script = fmt::format("\\p{{sc:{}}}", name);
   if (!Pattern::make(script, problem, false)) return "";
@@ -29,32 +29,28 @@ std::string category_set(std::string_view name) {
 }
 
 /// What \s, \h, \d and \w match, as the contents of a bracket expression; empty for other letters. Word characters are
-/// alphabetic characters (including the circled letters, which are symbols), marks, decimal digits and connectors.
-std::string set_of(char letter) {
+/// alphabetic characters (including the circled letters, which are symbols), marks, decimal digits and connectors;
+/// outside brackets, where Oniguruma asks its table of Latin 1, also superscript digits and fractions.
+std::string set_of(char letter, bool in_bracket) {
   switch (letter) {
     case 's': return std::string(kSpaces);
     case 'h': return std::string(kHexadecimal);
     case 'd': return category_set("Nd");
     case 'w':
       return category_set("L") + category_set("M") + category_set("Nd") + category_set("Nl") +
-             R"(\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+             R"(\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})" +
+             (in_bracket ? "" : R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})");
     default: return "";
   }
-}
-
-/// Outside brackets, Oniguruma asks its table of Latin 1, in which superscript digits and fractions are word
-/// characters.
-std::string with_latin_fractions(const std::string& word, bool in_bracket) {
-  return in_bracket ? word : word + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 }
 
 /// What [:name:] matches, as the contents of a bracket expression; empty for other names. Oniguruma's punctuation has
 /// all symbols, PCRE2's only those of ASCII.
 std::string set_of_name(std::string_view name) {
-  if (name == "space") return set_of('s');
-  if (name == "xdigit") return set_of('h');
-  if (name == "digit") return set_of('d');
-  if (name == "word") return set_of('w');
+  if (name == "space") return set_of('s', true);
+  if (name == "xdigit") return set_of('h', true);
+  if (name == "digit") return set_of('d', true);
+  if (name == "word") return set_of('w', true);
   if (name == "punct") return category_set("P") + category_set("S");
   return "";
 }
@@ -138,10 +134,10 @@ class Translation {
     const char c = in_[at_ + 1];
     if (c == 'p' || c == 'P') return category(in_bracket);
     if ((c == 'b' || c == 'B') && !in_bracket) return boundary(c == 'B');
-    const std::string set = set_of(static_cast<char>(c | 32));
+    const std::string set = set_of(static_cast<char>(c | 32), in_bracket);
     if (set.empty()) return copy(2);
     at_ += 2;
-    add(c == 'w' || c == 'W' ? with_latin_fractions(set, in_bracket) : set, c < 'a', in_bracket);
+    add(set, c < 'a', in_bracket);
   }
 
   /// The characters of a set, or all others.
@@ -157,7 +153,7 @@ class Translation {
   /// Between a word character and another: PCRE2's words have no marks and no circled letters.
   void boundary(bool negated) {
     at_ += 2;
-    const std::string word = "[" + with_latin_fractions(set_of('w'), false) + "]";
+    const std::string word = "[" + set_of('w', false) + "]";
     out_ += fmt::format("(?:(?<={0})(?{1}{0})|(?<!{0})(?{2}{0}))", word, negated ? '=' : '!', negated ? '!' : '=');
   }
 

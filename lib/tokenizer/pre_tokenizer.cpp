@@ -224,7 +224,7 @@ std::unique_ptr<const PreTokenizer::Step> read_split(const JsonPart& part) {
 }
 
 std::unique_ptr<const PreTokenizer::Step> read_metaspace(const JsonPart& part) {
-  const std::string replacement = part.text_if("replacement").value_or("\xE2\x96\x81");
+  const std::string replacement = part.text_if("replacement").value_or(std::string(kSpaceMark));
   if (replacement.empty() || code_point_at(replacement, 0).bytes != replacement.size()) {
     part.at("replacement").fail("one character is expected");
     return nullptr;

@@ -20,8 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMark = "\xE2\x96\x81";
-
 /// Iterates over the fields of a Protocol Buffers message.
 class Fields {
  public:
@@ -155,8 +153,8 @@ json normalizer_of(const Model& model) {
     steps.push_back({{"type", "Replace"}, {"pattern", {{"Regex", "\\A +| +\\z|(?<= ) +"}}}, {"content", ""}});
   }
   if (model.escapes) {
-    if (model.prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
-    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMark}});
+    if (model.prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceMark}});
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}});
     // A mark that is already in the text counts as a space here.
     if (model.trims)
       steps.push_back({{"type", "Replace"}, {"pattern", {{"Regex", "(?:\xE2\x96\x81)+\\z"}}}, {"content", ""}});
@@ -213,7 +211,7 @@ json model_of(const Model& model, std::size_t unknown) {
 
 json decoder_of(const Model& model) {
   json steps = json::array();
-  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", kMark}}}, {"content", " "}});
+  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}});
   steps.push_back({{"type", "ByteFallback"}});
   steps.push_back({{"type", "Fuse"}});
   if (model.prefix) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});

@@ -13,8 +13,6 @@ bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-
 /// How many bytes of `text` are `surface`, whose spaces may be SentencePiece's marks; nothing if it begins otherwise.
 std::optional<std::size_t> match(std::string_view text, std::string_view surface) {
   std::size_t at = 0;

@@ -16,7 +16,6 @@
 namespace automodel::tokenizer {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";
 constexpr const char* kDecoder = "added_tokens_decoder";
 /// The contents of added_tokens.json in the shape of added_tokens_decoder, beside the members of tokenizer_config.json.
 constexpr const char* kOlder = "added_tokens.json";
@@ -156,7 +155,7 @@ bool Tokenizer::read(const JsonPart& part) {
     model_ = PieceModel::read(model, pre_tokenizer_.byte_level());
   if (!model_ || part.problems().size() > before) return false;
   for (const auto& [token, id] : model_->vocabulary()) name_id(id, token, false);
-  if (!pre_tokenizer_.byte_level()) cuts_ = model_->cuts(kMark);
+  if (!pre_tokenizer_.byte_level()) cuts_ = model_->cuts(kSpaceMark);
   return read_added(part);
 }
 
@@ -349,8 +348,8 @@ std::string Tokenizer::surface(Id id) const {
     if (added.id == id) return out;
   if (pre_tokenizer_.byte_level()) return bytes_of(out).value_or(out);
   if (const auto byte = named_byte(out)) return std::string(1, *byte);
-  for (std::size_t at = out.find(kMark); at != std::string::npos; at = out.find(kMark, at))
-    out.replace(at, kMark.size(), 1, ' ');
+  for (std::size_t at = out.find(kSpaceMark); at != std::string::npos; at = out.find(kSpaceMark, at))
+    out.replace(at, kSpaceMark.size(), 1, ' ');
   return out;
 }
 

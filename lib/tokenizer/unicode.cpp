@@ -101,4 +101,24 @@ bool is_space(char32_t point) {
          point == 0x2029 || point == 0x202F || point == 0x205F || point == 0x3000;
 }
 
+std::size_t leading_space(std::string_view text) {
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const CodePoint point = code_point_at(text, end);
+    if (!is_space(point.value)) break;
+    end += point.bytes;
+  }
+  return end;
+}
+
+std::size_t trailing_space(std::string_view text) {
+  std::size_t begin = text.size();
+  while (begin > 0) {
+    const std::size_t last = last_code_point(text.substr(0, begin));
+    if (!is_space(code_point_at(text, last).value)) break;
+    begin = last;
+  }
+  return text.size() - begin;
+}
+
 }  // namespace automodel::tokenizer

@@ -9,6 +9,8 @@ namespace automodel::tokenizer {
 
 /// U+FFFD, the replacement for invalid UTF-8.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+/// U+2581, which stands for a space in SentencePiece's tokens.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 struct CodePoint {
   char32_t value = 0;
@@ -33,6 +35,10 @@ bool is_space(char32_t point);
 inline bool is_python_space(char32_t point) {
   return is_space(point) || (point >= 0x1C && point <= 0x1F);
 }
+
+/// Bytes of white space at the begin and at the end of a valid text.
+std::size_t leading_space(std::string_view text);
+std::size_t trailing_space(std::string_view text);
 
 /// Appends normal form C or D (Unicode Standard Annex 15) of `text`, which must be valid.
 void append_nfc(std::string_view text, std::string& out);

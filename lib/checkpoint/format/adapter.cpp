@@ -36,8 +36,6 @@ std::vector<float> read_all(const StoredTensor& stored) {
   return out;
 }
 
-}  // namespace
-
 /// Keys of PEFT 0.21, each between spaces, whose effect is read here, is in the tensors (which are checked), or ended
 /// with the training.
 constexpr std::string_view kKnownKeys =
@@ -54,6 +52,8 @@ constexpr std::string_view kOwnWeights = " gaussian eva orthogonal ";
 bool is_set(const nlohmann::json& value) {
   return !(value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty()));
 }
+
+}  // namespace
 
 double AdapterConfig::scale(std::int64_t of_rank) const {
   const auto each = static_cast<double>(of_rank);
