@@ -8,6 +8,7 @@ must be refused by both or be the same in both, but for rows whose tool calls th
 NeMo AutoModel refuses a whole set for one row. Run it with a Python that has torch, transformers 5.23 and datasets."""
 import argparse
 import collections
+import importlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "test" / "golden" / "d
 LLM = "nemo_automodel.components.datasets.llm."
 TARGETS = {"chat": LLM + "chat_dataset.ChatDataset", "agent": LLM + "agent_chat.make_agent_chat_dataset",
            "column": LLM + "column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset"}
+PATH_KEYS = {"chat": "path_or_dataset_id", "agent": "path", "column": "path_or_dataset_id"}
 TOKENIZERS = ["llama3", "qwen2", "qwen2_tools", "llama2", "llama3_gen", "gpt2", "llama2_cls"]
 TEMPLATES = ["chatml_gen", "chatml_tools", "history", "nosystem", "simple_gen", "think_plain"]
 WORDS = ["the", "way", "of", "Hello", "world", "12", "caf\u00e9", "don't", "x=1", "\u4f60\u597d", "<think>", "</think>", "answer?", "\n",
@@ -118,14 +120,13 @@ class Drawer:
 
 def theirs(kind, loader, tokenizer, section, path):
     """Rows as lists of ids, labels and attention, None for a row that is refused; None for a refused set."""
-    import importlib
     from nemo_automodel import NeMoAutoTokenizer
     from transformers import AutoTokenizer
     module, _, name = TARGETS[kind].rpartition(".")
     try:
         own = (NeMoAutoTokenizer if loader == "nemo" else AutoTokenizer).from_pretrained(**tokenizer)
         rows = getattr(importlib.import_module(module), name)(
-            tokenizer=own, **{"path" if kind == "agent" else "path_or_dataset_id": str(path)}, **section)
+            tokenizer=own, **{PATH_KEYS[kind]: str(path)}, **section)
         count = len(rows)
     except Exception:
         return None
@@ -141,7 +142,7 @@ def theirs(kind, loader, tokenizer, section, path):
 def ours(program, kind, loader, tokenizer, section, path, folder):
     """The same, with the reason in place of a refused row or set."""
     target = "nemo_automodel.NeMoAutoTokenizer" if loader == "nemo" else "transformers.AutoTokenizer"
-    dataset = {"_target_": TARGETS[kind], "path" if kind == "agent" else "path_or_dataset_id": str(path), "max_bad_rows": 100,
+    dataset = {"_target_": TARGETS[kind], PATH_KEYS[kind]: str(path), "max_bad_rows": 100,
                "tokenizer": {"_target_": target + ".from_pretrained", **tokenizer}, **section}
     (folder / "recipe.yaml").write_text(json.dumps({"model": {"config": {"model_type": "llama"}}, "dataset": dataset}))
     done = subprocess.run([program, "data", "recipe.yaml", "--json", "--rows", "100"], cwd=folder, capture_output=True, text=True,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws tokenizer.json files and texts at random and records what Hugging Face's libraries make of them:
     record_random.py COUNT SEED > random.jsonl
-One line a tokenizer: tokenizer.json, for some tokenizer_config.json, special_tokens_map.json and added_tokens.json (by transformers'
-AutoTokenizer, with the ids of the roles), and of each text its ids without and with special tokens, what they decode to
-with and without special tokens, and the bytes that each id covers. What the libraries refuse is left out.
+One line a tokenizer: tokenizer.json, for some tokenizer_config.json, special_tokens_map.json and added_tokens.json (by
+transformers' AutoTokenizer, with the ids of the roles), and of each text its ids without and with special tokens, and what
+they decode to with and without special tokens. What the libraries refuse is left out.
 
 Needs tokenizers and transformers (recorded with 0.23.3 and 5.23.0).
 """
@@ -53,9 +53,7 @@ PATTERNS = [
     r"(?:a|b)+?", r"a++", r"[\p{L}&&[^a]]", r"(?s).+", r"(?m)^", r"$", r"_", r"\p{Sc}", r"[\x{4e00}-\x{9fff}]",
     "\u2581", "[\u2581 ]", r"[[:space:]]+", r"\p{Alpha}+", r"\p{Letter}", r"\p{IsL}", r"\p{^L}", r"\P{L}", r"[^a-z]",
 ]
-BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
-NAMES = {"removed": "Removed", "isolated": "Isolated", "merged_with_previous": "MergedWithPrevious",
-         "merged_with_next": "MergedWithNext", "contiguous": "Contiguous"}
+BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 
 
 class Drawer:
@@ -113,7 +111,7 @@ class Drawer:
             out.update(self.flags("add_prefix_space", "trim_offsets"))
             out.update(self.flags("use_regex", share=0.6))
         elif kind == "Split":
-            out.update(pattern=self.needle(), behavior=NAMES[self.one(*BEHAVIORS)], invert=self.chance(0.3))
+            out.update(pattern=self.needle(), behavior=self.one(*BEHAVIORS), invert=self.chance(0.3))
         elif kind == "Metaspace":
             out.update(replacement=self.one("\u2581", "\u2581", "_"))
             if self.chance(0.8):
@@ -123,7 +121,7 @@ class Drawer:
         elif kind == "Digits":
             out.update(individual_digits=self.chance(0.5))
         elif kind == "Punctuation":
-            out.update(behavior=NAMES[self.one(*BEHAVIORS)])
+            out.update(behavior=self.one(*BEHAVIORS))
         elif kind == "CharDelimiterSplit":
             out.update(delimiter=self.one("a", " ", "\u2581"))
         elif kind == "FixedLength":
@@ -165,14 +163,12 @@ class Drawer:
         out = {"type": kind}
         if kind == "TemplateProcessing":
             names = self.draw.sample(known, min(len(known), 2))
-            token = lambda row: {"SpecialToken": {"id": row[0], "type_id": 0}}
-            single = [token(row) for row in names if self.chance(0.6)] + [{"Sequence": {"id": "A", "type_id": 0}}]
-            single += [token(row) for row in names if self.chance(0.6)]
-            out.update(single=single, pair=single + [{"Sequence": {"id": "B", "type_id": 1}}],
-                       special_tokens={row[0]: {"id": row[0], "ids": [row[1]] * self.one(1, 1, 2),
-                                                "tokens": [row[0]]} for row in names})
-            for row in out["special_tokens"].values():
-                row["tokens"] = [row["id"]] * len(row["ids"])
+            some = lambda: [{"SpecialToken": {"id": token, "type_id": 0}} for token, _ in names if self.chance(0.6)]
+            single = some() + [{"Sequence": {"id": "A", "type_id": 0}}] + some()
+            out.update(single=single, pair=single + [{"Sequence": {"id": "B", "type_id": 1}}], special_tokens={})
+            for token, id in names:
+                times = self.one(1, 1, 2)
+                out["special_tokens"][token] = {"id": token, "ids": [id] * times, "tokens": [token] * times}
         elif kind == "BertProcessing":
             out.update(sep=self.one(*known), cls=self.one(*known))
         elif kind == "RobertaProcessing":
@@ -304,7 +300,6 @@ class Drawer:
                 "post_processor": self.post_processor(vocab) if self.chance(0.5) and vocab else None,
                 "decoder": self.decoder(byte_level) if self.chance(0.8) else None, "model": model}
 
-
     def config(self, document):
         """tokenizer_config.json, and where they count special_tokens_map.json and added_tokens.json. Every role's token is
         in the vocabulary."""
@@ -363,15 +358,10 @@ class Loaded:
 
 
 def row_of(tokenizer, text):
-    plain = tokenizer.encode(text, add_special_tokens=False)
-    places = [0]
-    for c in text:
-        places.append(places[-1] + len(c.encode()))
-    row = {"text": text, "ids": plain.ids, "special": tokenizer.encode(text).ids,
-           "spans": [[places[begin], places[end]] for begin, end in plain.offsets],
-           "decoded": tokenizer.decode(plain.ids, skip_special_tokens=False),
-           "skipped": tokenizer.decode(plain.ids, skip_special_tokens=True)}
-    return row
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    return {"text": text, "ids": ids, "special": tokenizer.encode(text).ids,
+            "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+            "skipped": tokenizer.decode(ids, skip_special_tokens=True)}
 
 
 def record(drawer):
