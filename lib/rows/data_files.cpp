@@ -237,22 +237,31 @@ class Choosing {
 
   const config::Value* choose(const config::Value::List& configs, const std::optional<std::string>& name) {
     Files names;
-    const config::Value* marked = nullptr;
+    std::set<std::string> seen;
+    const config::Value* named = nullptr;
+    std::vector<const config::Value*> marked;  // those that may stand for a missing name
     for (const auto& config : configs) {
       names.push_back(name_of(config));
-      if (name && names.back() == *name) return &config;
+      if (!seen.insert(names.back()).second) {
+        refuse("bad-value", fmt::format("the card of '{}' has configuration '{}' twice", folder_, names.back()),
+               "a configuration has one name");
+        return nullptr;
+      }
+      if (name && names.back() == *name) named = &config;
       const auto* flag = config.find("default");
-      if (flag != nullptr && flag->boolean() != nullptr && *flag->boolean()) marked = &config;
+      if (names.back() == "default" || (flag != nullptr && flag->boolean() != nullptr && *flag->boolean()))
+        marked.push_back(&config);
     }
+    if (named != nullptr) return named;
     if (name) {
       unknown_config(*name, names);
       return nullptr;
     }
-    if (marked != nullptr) return marked;
-    for (const auto& config : configs)
-      if (name_of(config) == "default") return &config;
+    if (marked.size() == 1) return marked.front();
     if (configs.size() == 1) return &configs.front();
-    refuse("missing-key", fmt::format("'{}' has several configurations, and none is the default", folder_),
+    refuse("missing-key",
+           fmt::format("'{}' has several configurations, and {} is the default", folder_,
+                       marked.empty() ? "none" : "more than one"),
            fmt::format("name: one of {}", fmt::join(names, ", ")));
     return nullptr;
   }
@@ -325,9 +334,13 @@ class Choosing {
     }
     for (auto& split : out.splits)
       std::erase_if(split.second, [&](const std::string& file) {
+        if (file.ends_with(".zip"))  // datasets reads the rows in it
+          refuse("bad-value", fmt::format("'{}' of '{}' is an archive, which is not read", file, folder_),
+                 "extract it, or move it out of the folder");
         const auto rows = extensions_of(file);
         return std::none_of(rows.begin(), rows.end(), [&](const auto* row) { return row->reader == out.reader; });
       });
+    if (refused_) return std::nullopt;
     return out;
   }
 

@@ -98,6 +98,26 @@ TEST_CASE("files of a folder are assigned to splits as by the datasets library",
   }
 }
 
+TEST_CASE("cards that are not clear and archives are refused", "[rows]") {
+  const auto message_of = [](const std::vector<std::string>& files, const json& readme) {
+    Diagnostics problems;
+    CHECK(!choose_data_files(files, card_of(readme), std::nullopt, "F", problems));
+    return problems.size() == 1 ? problems[0].message : to_text(problems);
+  };
+  const auto config = [](const std::string& name, bool is_default) {
+    return json{{"config_name", name}, {"data_files", "*.csv"}, {"default", is_default}};
+  };
+  CHECK(message_of({"a.csv"}, {{"configs", {config("a", true), config("a", false)}}}) ==
+        "the card of 'F' has configuration 'a' twice");
+  CHECK(message_of({"a.csv"}, {{"configs", {config("a", true), config("b", true)}}}) ==
+        "'F' has several configurations, and more than one is the default");
+  CHECK(message_of({"a.csv"}, {{"configs", {config("a", true), config("default", false)}}}) ==
+        "'F' has several configurations, and more than one is the default");
+  CHECK(message_of({"a.csv"}, {{"configs", {config("a", false), config("b", false)}}}) ==
+        "'F' has several configurations, and none is the default");
+  CHECK(message_of({"train.csv", "train_2.zip"}, nullptr) == "'train_2.zip' of 'F' is an archive, which is not read");
+}
+
 TEST_CASE("split strings select the recorded rows", "[rows]") {
   const Caches caches(kData + "/hf_home/hub", "/nowhere");
   for (const auto& each : recorded("splits.jsonl")) {

@@ -4,6 +4,7 @@
   sweep.py BIN_FOLDER resume [--sample K --seed N] [--match TEXT]   runs that were stopped and go on: as if they never had
   sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
   sweep.py BIN_FOLDER random [--sample K --seed N] [--match FAMILY] random recipes on random meshes: losses and norms of one rank
+  sweep.py BIN_FOLDER moved [--sample K --seed N] [--match FAMILY]  the same, stopped on one mesh and gone on on another
   sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family and feature on every mesh on GPUs that
                                                                     compute nothing (test/null_device): LibTorch refuses none
 
@@ -208,6 +209,7 @@ checkpoint: {enabled: false}
 logging: {progress: false, tensorboard: false}
 dist_env: {timeout_minutes: 0.5}
 """
+DRAWN = {"random": 1, "moved": 3}  # meshes of a case
 RANDOM_CASES = 400  # unless --sample says another number; a case needs two to six seconds
 # Padding has a say in these: scales of long and short batches; equal scores of an index.
 SAME_LENGTHS = {"phimoe", "deepseek_v32", "deepseek_v4", "glm_moe_dsa"}
@@ -283,8 +285,8 @@ def draw_execution(draw):
                                (["model_parallel.gradient_accumulation_fusion=true", "model_parallel.delay_wgrad_compute=true"], 0.2)])
 
 
-def random_cases(sweep, seed, count, match):
-    """Name, words of both runs, and words of the second."""
+def random_cases(sweep, seed, count, match, meshes):
+    """Name, words of all runs, and words of those on meshes."""
     draw = random.Random(seed)
     rows = sweep.folder / "rows.jsonl"
     # Lengths that every mesh's padding divides: else packs of context-parallel ranks would hold other rows.
@@ -293,7 +295,20 @@ def random_cases(sweep, seed, count, match):
     found = [(name, words) for name, words in families(sweep.folder, 1) if match in name]
     for number in range(count):
         family, words = draw.choice(found)
-        yield f"{number}: {family}", [words, *draw_numbers(draw, family, rows)], draw_execution(draw)
+        common = [words, *draw_numbers(draw, family, rows)]
+        yield f"{number}: {family}", common, [draw_planned(sweep, common, draw) for _ in range(meshes)]
+
+
+def draw_planned(sweep, common, draw):
+    """Words of a mesh; some of those that no plan allows are drawn again, which takes a tenth of a second each."""
+    for _ in range(5):
+        words = draw_execution(draw)
+        try:
+            sweep.run("plan", "random", *common, *words)
+            break
+        except Refused:
+            pass
+    return words
 
 
 class Failed(Exception):
@@ -350,17 +365,23 @@ class Sweep:
     def verify(self, words):
         self.run("verify", "verify", *words)
 
-    def random(self, common, more):
-        """A run on one rank, and one as it was drawn."""
+    def random(self, common, *meshes):
+        """A run on one rank, and one as it was drawn, which stops and goes on where there are several meshes."""
         steps = []
-        for name, words in (("alone", common), ("drawn", common + more)):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            self.run("train", "random", *words, f"checkpoint.checkpoint_dir={self.folder / name}")
-            rows = map(json.loads, (self.folder / name / "training.jsonl").read_text().splitlines())
+        for name, parts in (("alone", [[]]), ("drawn", meshes)):
+            run = self.folder / name
+            shutil.rmtree(run, ignore_errors=True)
+            saved = ["checkpoint.enabled=true"] if len(parts) > 1 else []
+            for number, more in enumerate(parts):
+                end = 3 - (len(parts) - 1 - number)
+                self.run("train", "random", *common, *more, *saved, f"checkpoint.checkpoint_dir={run}", f"step_scheduler.max_steps={end}")
+            rows = map(json.loads, (run / "training.jsonl").read_text().splitlines())
             steps.append([[row[key] for key in ("loss", "grad_norm")] for row in rows if "loss" in row])
         alone, drawn = steps
-        if len(alone) != 3 or any(abs(x - y) > 1e-6 * max(1, x) for a, b in zip(alone, drawn, strict=True) for x, y in zip(a, b)):
-            raise Failed(f"{drawn}, on one rank {alone}\n{shlex.join(common)}\n{shlex.join(more)}")
+        if len(alone) != 3 or len(drawn) != 3 or any(abs(x - y) > 1e-6 * max(1, x) for a, b in zip(alone, drawn) for x, y in zip(a, b)):
+            raise Failed("\n".join([f"{drawn}, on one rank {alone}", shlex.join(common), *map(shlex.join, meshes)]))
+
+    moved = random
 
     def device(self, words):
         shutil.rmtree(self.folder / "run", ignore_errors=True)
@@ -395,7 +416,7 @@ def families(folder, multiple):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("what", choices=["resume", "verify", "random", "device"])
+    parser.add_argument("what", choices=["resume", "verify", "random", "moved", "device"])
     parser.add_argument("--preload", type=pathlib.Path, help="device: the file that test/null_device/build.py wrote")
     parser.add_argument("--sample", type=int, help="so many random cases")
     parser.add_argument("--seed", type=int, default=1)
@@ -408,7 +429,7 @@ def main():
     rows = columns = {}
     if arguments.what == "resume":
         rows, columns = FEATURES, RESUME_MESHES
-    elif arguments.what != "random":
+    elif arguments.what not in DRAWN:
         # What the grouped GEMM of a GPU cannot read makes the host fetch how many rows each expert has, which are zeros here.
         multiple = 16 if arguments.what == "device" else 1
         rows = {f"{family}{adapter}": f"{words} {more}" for (family, words), (adapter, more) in
@@ -421,9 +442,9 @@ def main():
     if arguments.sample:
         cases = random.Random(arguments.seed).sample(cases, min(arguments.sample, len(cases)))
     cases = [(f"{row} on {column}", {row, column}, [shlex.split(rows[row]) + shlex.split(columns[column])]) for row, column in cases]
-    if arguments.what == "random":
-        drawn = random_cases(sweep, arguments.seed, arguments.sample or RANDOM_CASES, arguments.match)
-        cases = [(name, {name}, [common, more]) for name, common, more in drawn]
+    if arguments.what in DRAWN:
+        drawn = random_cases(sweep, arguments.seed, arguments.sample or RANDOM_CASES, arguments.match, DRAWN[arguments.what])
+        cases = [(name, {name}, [common, *meshes]) for name, common, meshes in drawn]
     refused, failed, ran = collections.Counter(), [], set()
     for name, parts, words in cases:
         try:
