@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
+#include "base/magnitude_products.h"
 #include "base/random.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
@@ -204,6 +205,25 @@ at::Tensor result(const at::Tensor& low, const Place& place, const Linear& layer
   return dropped(times(place.of_vectors(low), *place.term.b, true), place.term, layer, false);
 }
 
+/// The gradient of m: of every feature, the sum over rows of its gradient times what m multiplies.
+at::Tensor magnitude_gradient(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& vectors,
+                              const Place& place, const Linear& layer) {
+  // At a time: all products at once would take seven times the memory of the result.
+  const auto most = std::max<std::int64_t>(1, kMagnitudeProducts / place.columns);
+  const auto& term = place.term;
+  const auto type = compute_type(gradient.scalar_type());
+  const auto in = dropped(x, term, layer, true);
+  const auto added = drops(term, layer, false) ? result(vectors, place, layer) : at::Tensor();
+  auto sums = at::zeros({place.columns}, gradient.options().dtype(type));
+  for (std::int64_t first = 0; first < x.size(0); first += most) {
+    const auto rows_of = [&](const at::Tensor& all) { return all.narrow(0, first, std::min(most, x.size(0) - first)); };
+    auto base = times(rows_of(in), place.weight, !layer.transposed);
+    base.add_(added.defined() ? rows_of(added) : times(rows_of(place.of_vectors(vectors)), *term.b, true));
+    sums += (rows_of(place.of_result(gradient)).to(type) * base.to(type)).sum(0);
+  }
+  return sums / term.lengths.to(type);
+}
+
 /// Squared lengths of the rows of W + scale B A, in the type of computation.
 at::Tensor squared_lengths(const LowRank& term, const Parameter& weight, bool transposed) {
   constexpr std::int64_t kRows = 1024;  // at a time: the whole sum would take the memory of a second weight
@@ -260,7 +280,8 @@ at::Tensor base_gradient(const at::Tensor& gradient, const Linear& layer) {
   if (!has_magnitudes(layer)) return gradient;
   auto out = gradient.clone();
   for (const auto& place : places_of(layer))
-    if (!apart(place.term, layer)) place.of_result(out).copy_(behind_magnitude(place.of_result(gradient), place.term));
+    if (place.term.magnitude != nullptr && !apart(place.term, layer))
+      place.of_result(out).mul_(place.term.factors.to(gradient.scalar_type()));
   return out;
 }
 
@@ -318,12 +339,8 @@ void low_rank_gradients(const at::Tensor& gradient, const at::Tensor& low, const
   const auto vectors = lowered(x, layer);
   for (const auto& place : places_of(layer)) {
     const auto& term = place.term;
-    if (term.magnitude != nullptr && term.magnitude->trained()) {
-      const auto base = times(dropped(x, term, layer, true), place.weight, !layer.transposed);
-      const auto type = compute_type(gradient.scalar_type());
-      const auto sums = (place.of_result(gradient).to(type) * base.add_(result(vectors, place, layer)).to(type)).sum(0);
-      accumulate(*term.magnitude, sums / term.lengths.to(type));
-    }
+    if (term.magnitude != nullptr && term.magnitude->trained())
+      accumulate(*term.magnitude, magnitude_gradient(gradient, x, vectors, place, layer));
     weight_gradient({term.b}, arriving(gradient, place, layer), place.of_vectors(vectors));
   }
   const auto low_gradient = low.defined() ? low : lowered_gradient(gradient, layer);

@@ -299,8 +299,8 @@ at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q, const 
     ops::NoGraph guard;
     queries = q.detach().contiguous(), keys = k.detach().contiguous(), values = v.detach().contiguous();
     whole = forward(group, queries, keys, values, options, transport);
-    out = whole.out.to(q.scalar_type());
-    if (out.is_same(whole.out)) out = out.alias();
+    whole.out = whole.out.to(q.scalar_type());  // kept once: also what one rank's backward pass has
+    out = whole.out.alias();
   }
   if (ops::records({q, k, v}))
     ops::record(
