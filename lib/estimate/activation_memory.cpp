@@ -14,8 +14,10 @@ namespace {
 struct Widths {
   double hidden, stream;  ///< stream: the residual stream as this rank holds it between blocks
   double query_input, up_input;
-  double heads, query, value, joined;
-  double gates;     ///< attention's outputs before they are gated, and the gates
+  double heads, query, value, keys, joined;  ///< keys: with values; joined: the projections of attention
+  double normed;                             ///< projections of queries and keys before their norms
+  double padded;                             ///< zeros beside narrower values, and attention's output with them
+  double gates;                              ///< attention's outputs before they are gated, and the gates
   double state;     ///< what a recurrent mixer keeps besides its output: inputs and convolution outputs
   double states;    ///< heads of a recurrent state
   double taken;     ///< slice of attention's output that the output projection uses
@@ -62,8 +64,9 @@ double scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationReques
   const double k = state.key_dim, v = state.value_dim, c = static_cast<double>(scan_chunk(r.sequence)), s = k * v / c;
   const double shared = static_cast<double>(state.groups) / state.heads;  // queries and keys, per head
   const auto mixer = spec.mixer(layer);
+  const double leaf = r.lean ? 0 : 8;  // a pair's factors and their products, of four tokens each
   const double elements = mixer == arch::Mixer::kGatedDelta     ? (6 + 6 * shared) * k + 6 * v + 8 * c + 3 * s
-                          : mixer == arch::Mixer::kChannelDelta ? 20 * k + 6 * v + 7 * c + 3 * s
+                          : mixer == arch::Mixer::kChannelDelta ? (20 + leaf) * k + 6 * v + 7 * c + 3 * s
                                                                 : 2 * shared * k + 7 * v + (4 + 2 * shared) * c + 3 * s;
   const double all = static_cast<double>(r.tokens) * heads;
   return std::min(all, static_cast<double>(r.cuda ? kScanOnDevice : kScanOnHost)) * elements * std::max(4, r.bytes);
@@ -116,12 +119,22 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
     w.value = static_cast<double>(spec.value_width(layer)) / shares.heads;
     const double keys =
         spec.has_keys(layer) ? spec.kv_heads_of(layer) * (1.0 * spec.head_dim_of(layer) + spec.value_dim_of(layer)) : 0;
-    w.joined = spec.latent ? 2 * w.query + w.value : w.query + keys / shares.keys;
+    w.keys = spec.latent ? w.query + w.value : keys / shares.keys;
+    w.joined = w.query + w.keys;
     if (spec.compressed) w.joined = compressed_width(spec, layer, w.query);
-    if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
-    if (spec.output_gate != arch::OutputGate::kNone)         // a sigmoid's input is not kept
-      w.gates = w.value + (arch::is_sigmoid(spec.output_gate) ? 1 : 2) *
-                              (arch::is_per_channel(spec.output_gate) ? w.value : w.heads);
+    if (r.lean) {
+      if (spec.attention_gate) w.joined += w.query + w.value;  // the gate, and the ungated output
+      w.normed = spec.head_norm ? w.joined : 0;
+    } else {
+      const double values = spec.has_keys(layer) ? 1.0 * spec.kv_heads_of(layer) * spec.value_dim_of(layer) : 0;
+      w.normed = spec.head_norm ? w.joined - (spec.latent ? w.value : values / shares.keys) : 0;
+      if (w.value < w.query && !spec.compressed)
+        w.padded = w.query + (spec.latent ? w.query - w.value : values / shares.keys * (w.query / w.value - 1));
+      if (spec.attention_gate) w.gates = 2 * w.value;  // the gate's sigmoid, and the ungated output
+    }
+    if (spec.output_gate != arch::OutputGate::kNone)  // a sigmoid's input is not kept
+      w.gates += w.value + (arch::is_sigmoid(spec.output_gate) ? 1 : 2) *
+                               (arch::is_per_channel(spec.output_gate) ? w.value : w.heads);
     if (shares.taken > 0) w.taken = static_cast<double>(spec.value_width(layer)) / shares.taken;
   }
   w.state = (state_width(spec, layer) + state_exchange(spec, layer, r.tp, r.cp).to) / shares.heads;
@@ -150,9 +163,9 @@ Widths widths_of(const arch::ModelSpec& spec, int layer, const ActivationRequest
 /// Peak elements per token of a forward pass that keeps nothing: in attention, in the MLP, while the experts compute,
 /// or where their outputs are combined. In addition, the layer's input in two parts, their sum, and the norm's output
 /// are alive.
-double forward_elements(const arch::ModelSpec& spec, const Widths& w) {
+double forward_elements(const Widths& w) {
   const double attention =
-      w.query_input + w.joined * (spec.head_norm ? 2 : 1) + w.state + w.gates + w.value + w.hidden + w.low_rank;
+      w.query_input + w.joined + w.normed + w.padded + w.state + w.gates + w.value + w.hidden + w.low_rank;
   const double dense = w.up_input + w.up + w.down + w.hidden;
   // Rows from other ranks exist as sent, as received and sorted by expert, and then travel back.
   const double computing = w.experts * (w.expert_rows + 1.5 * w.arrived + w.expert_up + w.expert_down + w.hidden);
@@ -188,6 +201,20 @@ ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const
   return {std::max(index, each * (type + type)), std::max(index, each * (4 * type + narrow))};
 }
 
+/// Bytes per token of attention's backward pass by a fused kernel: gradients of its output, of queries, keys and values
+/// by themselves and joined, and of queries as the kernel adds them up, in float32. Context-parallel ranks add up
+/// blocks in float32: queries' here, keys' and values' here, those that leave and those that arrive, or of all ranks at
+/// once.
+double attention_bytes(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
+  if (!spec.attends(layer) || r.lean) return 0;
+  const double exact = std::max(4, r.bytes), all = w.query + w.keys;
+  const bool fused = r.cuda && has_fused_attention(spec, layer, r.bytes, r.cuda);
+  const double out = r.bytes * (w.value + 2 * all) + (fused ? exact * w.query : 0);
+  if (r.key_ranks == 1) return out;
+  return out + exact * w.query + r.bytes * all +
+         (r.gathers_keys ? r.key_ranks * w.keys * (r.bytes + exact) : w.keys * (2 * r.bytes + 3 * exact));
+}
+
 /// Elements per token that are not kept because recompute_modules recomputes them.
 double of_modules(const arch::ModelSpec& spec, const Widths& w, const ActivationRequest& r, bool moe,
                   double experts_kept) {
@@ -198,7 +225,7 @@ double of_modules(const arch::ModelSpec& spec, const Widths& w, const Activation
   if (m.latent_up && spec.latent) out += w.joined;
   if (moe ? m.shared_experts || m.experts : m.mlp) out += w.up + (r.trained.down ? w.down : 0);
   if (moe && m.experts) return out + experts_kept;
-  if (moe && m.expert_activation && r.trained.down) out += w.experts * w.expert_down;
+  if (moe && m.expert_activation && r.trained.expert_down) out += w.experts * w.expert_down;
   return out;
 }
 
@@ -239,12 +266,16 @@ bool has_fused_attention(const arch::ModelSpec& spec, int layer, int bytes, bool
 LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const ActivationRequest& r) {
   const auto w = widths_of(spec, layer, r);
   const auto& t = r.trained;
-  const double experts_kept = w.experts * ((t.up ? w.expert_rows : 0) + (r.lean ? 0 : w.arrived + w.hidden) +
-                                           w.expert_up + (t.down ? w.expert_down : 0));
+  const double back = r.lean            ? 0
+                      : r.experts_apart ? w.arrived
+                                        : w.hidden;  // the experts' outputs, where they are summed
+  const double experts_kept =
+      w.experts * ((t.expert_up ? w.expert_rows : 0) + back + w.expert_up + (t.expert_down ? w.expert_down : 0));
   const double norms = (t.queries ? w.query_input : 0) + (t.up ? w.up_input : 0);
   double elements =
       2 * w.stream + norms + w.joined + w.state + w.gates + w.value + w.up + (t.down ? w.down : 0) + experts_kept;
   if (t.output) elements += w.taken;
+  if (spec.attends(layer) && r.head_ranks > 1 && !r.lean) elements += w.value;  // on its way back, and arrived
   if (spec.branch_norms) elements += 2 * w.stream;
   if (spec.hyper) elements += 4 * w.hidden;  // what both blocks read of the streams, and write to them
   // A layer's own input: the projections, and their norm; factors of outputs keep what they multiply.
@@ -257,7 +288,7 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
       kept_of(spec.mlp_limit(layer)) * w.up + kept_of(spec.expert_limit(layer)) * w.experts * w.expert_up;
   elements += limited;
   if (spec.is_moe(layer) && spec.moe->beside) elements += 4 * w.stream;
-  if (spec.head_norm) elements += w.joined;
+  elements += w.normed + w.padded;
   elements += w.low_rank;
   // Statistics of two norms and of the softmax, in float32.
   const double statistics = 4.0 * (2 + w.heads);
@@ -267,10 +298,22 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const auto chunk = scores(spec, layer, w, r);
   // Gradients of the two residual inputs and of the widest activation.
   const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
-  // The backward pass reaches a recurrent state when what the MLP kept is free again.
+  // The backward pass reaches attention and a recurrent state when what the MLP kept is free again.
   const double feed = (t.up ? w.up_input : 0) + w.up + (t.down ? w.down : 0) + experts_kept + limited;
-  const double state = std::max(0.0, scan_bytes(spec, layer, r, w.states) - tokens * r.bytes * feed);
-  const double gradients = tokens * r.bytes * (2 * std::max(w.hidden, w.stream) + widest) + chunk.backward + state;
+  const double scan = scan_bytes(spec, layer, r, w.states);
+  const double residual = tokens * r.bytes * 2 * std::max(w.hidden, w.stream);
+  double gradients = 0;
+  if (r.lean) {
+    gradients = residual + tokens * r.bytes * widest + chunk.backward + std::max(0.0, scan - tokens * r.bytes * feed);
+  } else {
+    // What no weight's gradient needs is gone by then, but was there in the forward pass.
+    const double passing = w.experts * ((t.expert_up ? 0 : w.expert_rows) + (t.expert_down ? 0 : w.expert_down));
+    const double product = std::max({w.up, w.experts * w.expert_up, w.state, passing});
+    // Beside a state's: gradients of its output and of what it is made from.
+    const double beside = scan > 0 ? tokens * r.bytes * (w.value + w.state / 2) : 0;
+    const double mixer = std::max(tokens * attention_bytes(spec, layer, w, r) + chunk.backward, scan + beside);
+    gradients = residual + std::max(tokens * r.bytes * product, mixer - tokens * r.bytes * feed);
+  }
   LayerActivations out;
   if (r.recompute == plan::Recompute::kFull) {
     // What the layer begins with: the residual stream, and its own input (Gemma 4), which is of all layers at once.
@@ -286,14 +329,16 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.kept = whole - tokens * r.bytes * again;
     out.working = gradients + tokens * r.bytes * again;
   }
-  out.forward = tokens * (forward_elements(spec, w) * r.bytes + mask) + chunk.forward;
+  out.forward = tokens * (forward_elements(w) * r.bytes + mask) + chunk.forward;
   out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four GEMMs and the gradients of their outputs.
   double operands = 0;
   if (t.queries) operands += w.hidden + w.joined + w.state;
   if (t.output) operands += w.value + w.hidden;
-  if (t.up) operands += w.hidden + w.up + w.experts * (w.expert_rows + w.expert_up);
-  if (t.down) operands += w.down + w.hidden + w.experts * (w.expert_down + w.expert_rows);
+  if (t.up) operands += w.hidden + w.up;
+  if (t.down) operands += w.down + w.hidden;
+  if (t.expert_up) operands += w.experts * (w.expert_rows + w.expert_up);
+  if (t.expert_down) operands += w.experts * (w.expert_down + w.expert_rows);
   out.kept_for_weights = tokens * r.bytes * operands;
   return out;
 }
@@ -325,6 +370,7 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   // The backward pass of a factor has two gradients at once, that of a cap also its tanh and the derivative.
   double more = spec.logit_scale != 1 || spec.head_rows_normed ? 1 : 0;
   if (spec.logit_softcap > 0 || loss.plan.logit_softcap > 0) more = 3;
+  if (spec.head_rows_normed && !r.lean) more = 5;  // of logits, and of the rows' lengths
   out.working = tokens * vocabulary * (loss.beside + more * r.bytes) +
                 (loss.float8_gradient ? r.bytes * vocabulary * spec.hidden : 0);
   return out;

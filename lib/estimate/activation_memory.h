@@ -19,6 +19,9 @@ struct ActivationRequest {
   int bytes = 2;              ///< per element of the compute dtype
   int tp = 1;
   int cp = 1;
+  int head_ranks = 1;         ///< of cp, those that trade tokens for heads
+  int key_ranks = 1;          ///< of cp, those that exchange keys and values
+  bool gathers_keys = false;  ///< all of them at once
   bool sequence_parallel = false;
   const plan::TensorShares* shares = nullptr;  ///< null: tensor parallelism divides everything it can
   int expert_tensor = 1;                       ///< ranks that hold parts of the same experts
@@ -56,7 +59,7 @@ StateExchange state_exchange(const arch::ModelSpec& spec, int layer, int tp, int
 /// width, each / tp where tensor parallelism divides it):
 ///   residual stream before both norms 2h, the norms' outputs 2h, query, key and value projections q + 2k, attention's
 ///   output v, the MLP's inputs to its activation function 2f (f if not gated) and the activation's output f;
-///   with norms after attention and MLP 2h more; with norms of queries and keys, the projections twice;
+///   with norms after attention and MLP 2h more; with norms of queries and keys, these twice;
 ///   for a recurrent mixer, the outputs of its projections, its convolution and its state instead of attention's, and
 ///   with context parallelism what is exchanged for its state.
 /// Scores are not kept. Where no fused kernel computes attention (soft caps, heads wider than 256, on GPUs more than 16

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/magnitude_products.h"
 #include "estimate/state_bytes.h"
 #include "plan/communicators.h"
 #include "plan/costs.h"
@@ -81,7 +82,7 @@ class RankWalk {
       shares.activations = moment.activations;
       shares.logits = moment.logits;
       shares.gradients = moment.gradients;
-      shares.buffers = messages() + workspace();
+      shares.buffers = messages() + workspace() + magnitudes();
       for (const auto& cost : costs_) shares.host += cost.away;
     }
     auto& evaluation = at(Phase::kEvaluation);
@@ -180,13 +181,12 @@ class RankWalk {
 
   /// Elements of the units gathered ahead of a layer. A layer's experts form a second unit after its dense part: in a
   /// forward pass the next unit is the next layer's dense part, in a backward pass the previous layer's experts.
-  double ahead_of(double unit, bool backward) const {
+  double ahead_of(double unit, double experts, bool backward) const {
     const auto& s = sharding_;
     const int units = backward ? s.prefetch() : s.overlap_gather ? s.forward_prefetch : 0;
-    const double experts = unit - total_.largest_dense;
     if (experts <= 0) return units * unit;
     const int first = (units + 1) / 2, second = units / 2;
-    return (backward ? first : second) * experts + (backward ? second : first) * total_.largest_dense;
+    return (backward ? first : second) * experts + (backward ? second : first) * (unit - experts);
   }
 
   /// Parameters gathered for use.
@@ -200,12 +200,18 @@ class RankWalk {
     if (same && s.shards == 1 && expert == 0) return 0;
     if (!s.reshard_after_forward || s.whole_stage)
       return std::max(0.0, most_gathered_ - (total_.expert - expert)) * compute;
-    const auto freed = [&](double all, double unit) {
-      const double ahead = bytes_.lean || s.double_buffer ? std::max(1, s.prefetch()) * unit : ahead_of(unit, backward);
-      return std::min(all, unit + ahead + unit / s.shards);
+    const auto freed = [&](double all, double unit, double experts) {
+      const double ahead =
+          bytes_.lean || s.double_buffer ? std::max(1, s.prefetch()) * unit : ahead_of(unit, experts, backward);
+      if (bytes_.lean) return std::min(all, unit + ahead + unit / s.shards);
+      // What is gathered from is a copy of the shard, where that is elsewhere or of another type.
+      const double copy = (unit - experts) / s.shards + experts / s.expert_shards;
+      const double gathered = std::min(all, unit + ahead);
+      const bool copied = s.offloaded || bytes_.values != bytes_.master;
+      return gathered + (copied && unit > 0 ? gathered / unit * copy : 0);
     };
-    if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense)) * compute;
-    return freed(total_.total(), total_.largest_unit) * compute;
+    if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense, 0)) * compute;
+    return freed(total_.total(), total_.largest_unit, total_.largest_expert) * compute;
   }
 
   /// A quantised weight is dequantised for its matmul, in the compute dtype and, if different, in the matmul's dtype.
@@ -224,6 +230,9 @@ class RankWalk {
             .bytes = size_of(plan_.types.compute),
             .tp = sizes_.tp,
             .cp = sizes_.cp,
+            .head_ranks = plan_.context.heads,
+            .key_ranks = plan_.context.keys,
+            .gathers_keys = plan_.context.gather,
             .sequence_parallel = sharding_.sequence_parallel,
             .shares = &plan_.shares,
             .expert_tensor = plan_.expert_tensor,
@@ -313,6 +322,12 @@ class RankWalk {
   /// What LibTorch gives cuBLAS to work with, from the first matmul on: 32 MiB on compute capability 9 and later (8 MiB
   /// before).
   double workspace() const { return plan_.cuda && !bytes_.lean ? 32.0 * 1024 * 1024 : 0; }
+  /// Products that the gradients of adapters' magnitudes are made from, a part of the rows at a time: the result twice,
+  /// its gradient and both multiplied in float32 or wider.
+  double magnitudes() const {
+    const double exact = std::max(4, size_of(plan_.types.compute));
+    return plan_.adapters && plan_.adapters->spec.magnitudes ? kMagnitudeProducts * (2 + 3 * exact) : 0;
+  }
   /// What NCCL allocates itself, as its receive buffers of messages and all-to-alls: for each sender, 9.4 MB
   /// (NCCL 2.28) per CTA, of which communicators for messages have 8, and others up to 32. Those of other collectives
   /// are not known.
@@ -393,7 +408,9 @@ class RankWalk {
       gather(action.stage().at());
       now_.activations += cost.kept + cost.head.kept;
       now_.logits += cost.head.logits;
-      note(2 * stream, cost.head.chunk, 0);
+      // A loss in chunks computes the head's gradient, with those of other units still being reduced.
+      const bool begins = cost.head.chunk > 0 && !bytes_.lean && !has_gradients_[action.stage().at()];
+      note(2 * stream, cost.head.chunk, begins ? elements_[action.stage().at()].largest_trained * unit_gradients() : 0);
     } else if (action.op() == schedule::Op::kFullBackward || action.op() == schedule::Op::kBackwardInput) {
       note(stream, cost.head.working, 0);
       go_backward(action.stage().at());

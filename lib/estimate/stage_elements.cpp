@@ -15,6 +15,7 @@ void add_unit(StageElements& out, double dense, double expert = 0) {
   out.expert += expert;
   out.largest_unit = std::max(out.largest_unit, dense + expert);
   out.largest_dense = std::max(out.largest_dense, dense);
+  out.largest_expert = std::max(out.largest_expert, expert);
 }
 
 void add_adapters(const plan::TrainingPlan& plan, const plan::StagePart& part, StageElements& out) {
@@ -91,6 +92,7 @@ StageElements& StageElements::operator+=(const StageElements& other) {
   expert += other.expert;
   largest_unit = std::max(largest_unit, other.largest_unit);
   largest_dense = std::max(largest_dense, other.largest_dense);
+  largest_expert = std::max(largest_expert, other.largest_expert);
   trained_dense += other.trained_dense;
   trained_expert += other.trained_expert;
   largest_trained = std::max(largest_trained, other.largest_trained);

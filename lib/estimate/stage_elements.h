@@ -9,8 +9,9 @@ namespace automodel::estimate {
 struct StageElements {
   double dense = 0;
   double expert = 0;
-  double largest_unit = 0;   ///< largest unit that is gathered at once
-  double largest_dense = 0;  ///< the same without experts
+  double largest_unit = 0;    ///< largest unit that is gathered at once
+  double largest_dense = 0;   ///< the same without experts
+  double largest_expert = 0;  ///< a layer's experts
   // The trained ones among them: all, or only the adapters.
   double trained_dense = 0;
   double trained_expert = 0;

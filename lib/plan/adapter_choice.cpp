@@ -16,16 +16,6 @@
 namespace automodel::plan {
 namespace {
 
-/// The linear layer that an adapter in a decoder layer belongs to.
-bool TrainedProducts::*product_of(arch::Part part) {
-  if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
-    return part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? &TrainedProducts::output
-                                                                              : &TrainedProducts::queries;
-  return part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown
-             ? &TrainedProducts::down
-             : &TrainedProducts::up;
-}
-
 /// "q_proj" of "model.layers.0.self_attn.q_proj".
 std::string last_part(std::string_view module) {
   return std::string(module.substr(module.rfind('.') + 1));
@@ -256,7 +246,7 @@ class Choosing {
           .says("'{}' has no weights that can be quantized: its linear modules are stored transposed",
                 model_.spec.model_type)
           .hint("remove quantization");
-    out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), {false, false, false, false});
+    out_.layers.assign(static_cast<std::size_t>(model_.layout.layer_count()), kNoProducts);
     for (const auto& parameter : out_.all) {
       if (!parameter.trained()) continue;
       out_.elements += parameter.shape.elements();
@@ -301,6 +291,17 @@ class Choosing {
 
 double token_share(const arch::ModelSpec& spec, const arch::Parameter& adapter) {
   return adapter.is_expert() ? static_cast<double>(spec.moe->top_k) / spec.moe->experts : 1;
+}
+
+bool TrainedProducts::*product_of(arch::Part part) {
+  if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
+    return part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? &TrainedProducts::output
+                                                                              : &TrainedProducts::queries;
+  using arch::Part;
+  if (part == Part::kExpertDown) return &TrainedProducts::expert_down;
+  if (part == Part::kExpertGate || part == Part::kExpertUp || part == Part::kExpertGateUp)
+    return &TrainedProducts::expert_up;
+  return part == Part::kDown || part == Part::kSharedDown ? &TrainedProducts::down : &TrainedProducts::up;
 }
 
 bool share_input(const arch::Parameter& a, const arch::Parameter& b) {

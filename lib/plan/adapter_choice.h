@@ -14,11 +14,17 @@ namespace automodel::plan {
 /// Linear layers of a decoder layer whose inputs must be kept for weight gradients: all of them, or those with trained
 /// adapters or unfrozen weights.
 struct TrainedProducts {
-  bool queries = true;  ///< query, key and value projections
-  bool output = true;   ///< attention's output projection
-  bool up = true;       ///< the MLP's first projections
-  bool down = true;
+  bool queries = true;    ///< query, key and value projections
+  bool output = true;     ///< attention's output projection
+  bool up = true;         ///< first projections of the MLP or of shared experts
+  bool down = true;       ///< their last
+  bool expert_up = true;  ///< of routed experts
+  bool expert_down = true;
+  bool operator==(const TrainedProducts&) const = default;
 };
+inline constexpr TrainedProducts kNoProducts = {false, false, false, false, false, false};
+/// The product of a decoder layer's weight, or of its adapter.
+bool TrainedProducts::*product_of(arch::Part part);
 
 struct AdapterPlan {
   arch::AdapterSpec spec = {};

@@ -66,14 +66,6 @@ bool has_word(std::string_view module, std::initializer_list<std::string_view> w
   return std::any_of(words.begin(), words.end(), [&](auto word) { return module.find(word) != module.npos; });
 }
 
-bool& product_of(TrainedProducts& products, const arch::Parameter& weight) {
-  const auto part = weight.part;
-  if (const auto role = arch::role_of(part); role == arch::Role::kAttention || role == arch::Role::kRecurrence)
-    return part == arch::Part::kAttentionOut || part == arch::Part::kStateOut ? products.output : products.queries;
-  return part == arch::Part::kDown || part == arch::Part::kSharedDown || part == arch::Part::kExpertDown ? products.down
-                                                                                                         : products.up;
-}
-
 bool has_index(const arch::Layout& layout) {
   return std::any_of(layout.kinds.begin(), layout.kinds.end(), [](const arch::LayerLayout& kind) {
     return std::any_of(kind.parameters.begin(), kind.parameters.end(),
@@ -82,7 +74,7 @@ bool has_index(const arch::Layout& layout) {
 }
 
 void count_products(FrozenPart& out, int layers) {
-  out.layers.assign(static_cast<std::size_t>(layers), {false, false, false, false});
+  out.layers.assign(static_cast<std::size_t>(layers), kNoProducts);
   std::vector<double> all(static_cast<std::size_t>(layers), 0.0), trained = all;
   for (const auto& parameter : out.all) {
     if (parameter.layer < 0 || !arch::is_hidden_matrix(parameter)) continue;
@@ -91,7 +83,7 @@ void count_products(FrozenPart& out, int layers) {
     all[layer] += elements;
     if (!parameter.trained()) continue;
     trained[layer] += elements;
-    product_of(out.layers[layer], parameter) = true;
+    out.layers[layer].*product_of(parameter.part) = true;
   }
   for (std::size_t layer = 0; layer < all.size(); ++layer)
     out.trained_products.push_back(all[layer] > 0 ? trained[layer] / all[layer] : 1);

@@ -60,7 +60,7 @@ Diagnostics as_the_teachers(Diagnostics problems, const config::LoadedRecipe& lo
 void freeze(TrainingPlan& plan) {
   const auto layers = static_cast<std::size_t>(plan.model->spec.layers);
   FrozenPart out{.all = arch::parameters(plan.model->layout),
-                 .layers = std::vector<TrainedProducts>(layers, {false, false, false, false}),
+                 .layers = std::vector<TrainedProducts>(layers, kNoProducts),
                  .embedding = true,
                  .head = true,
                  .trained_products = std::vector<double>(layers, 0.0)};

@@ -20,7 +20,7 @@ constexpr int kStatistics = 4 * (2 + 4);  // float32 per token: of two norms and
 
 }  // namespace
 
-TEST_CASE("norms of queries and keys keep the projections twice", "[plan]") {
+TEST_CASE("norms of queries and keys keep these projections twice", "[plan]") {
   auto spec = dense(16);
   const auto without = layer_activations(spec, 0, kTenTokens);
   spec.head_norm = arch::HeadNorm{};
@@ -28,11 +28,11 @@ TEST_CASE("norms of queries and keys keep the projections twice", "[plan]") {
   const int joined = 64 + 2 * 32;
   // Residual stream 2 x 64, norms 2 x 64, projections, attention's output 64, MLP 3 x 16.
   CHECK(without.kept == 10 * ((4 * 64 + joined + 64 + 48) * 2 + kStatistics));
-  CHECK(with.kept == without.kept + 10 * joined * 2);
+  CHECK(with.kept == without.kept + 10 * (64 + 32) * 2);  // not the values
   // A pass that keeps nothing: the residual stream's parts 3 x 64; in attention its input, the projections (twice with
   // norms), its output and the output projection's. The MLP of 64 + 32 + 16 + 64 needs less.
   CHECK(without.forward == 10 * (3 * 64 + 64 + joined + 64 + 64) * 2);
-  CHECK(with.forward == without.forward + 10 * joined * 2);
+  CHECK(with.forward == without.forward + 10 * (64 + 32) * 2);
 }
 
 TEST_CASE("full recomputation keeps what a layer begins with, its own input too", "[plan]") {
@@ -44,18 +44,52 @@ TEST_CASE("full recomputation keeps what a layer begins with, its own input too"
   CHECK(layer_activations(spec, 0, request).kept == 10 * 2 * (2 * 64 + 8));
 }
 
-TEST_CASE("the backward pass works with the gradients of both residual inputs and of the widest activation", "[plan]") {
-  // The MLP's two inputs are wider than the projections of 128, or narrower.
-  CHECK(layer_activations(dense(160), 0, kTenTokens).working == 10 * 2 * (2 * 64 + 2 * 160));
-  CHECK(layer_activations(dense(16), 0, kTenTokens).working == 10 * 2 * (2 * 64 + 128));
+TEST_CASE("the backward pass works with the gradients of both residual inputs and of the MLP or attention", "[plan]") {
+  // The MLP's two inputs; attention when what the MLP kept is free, its norm's output 64 and 3 x its width: gradients
+  // of attention's output 64 and, by themselves and joined, of the projections 128; on GPUs in float32 that of queries.
+  const auto of = [](int ffn, bool cuda) {
+    return layer_activations(dense(ffn), 0, {.tokens = 10, .sequence = 10, .bytes = 2, .cuda = cuda}).working;
+  };
+  CHECK(of(160, true) == 10 * 2 * (2 * 64 + 2 * 160));
+  CHECK(of(16, false) == 10 * 2 * (2 * 64 + 64 + 2 * 128 - (64 + 3 * 16)));
+  CHECK(of(16, true) == of(16, false) + 10 * 4 * 64);
+}
+
+TEST_CASE("context-parallel ranks add up gradients of queries, keys and values in float32", "[plan]") {
+  auto request = kTenTokens;
+  request.cp = 4;
+  const auto alone = layer_activations(dense(16), 0, request);
+  request.head_ranks = 2;  // attention's output as it is computed, and as it comes back
+  CHECK(layer_activations(dense(16), 0, request).kept == alone.kept + 10 * 2 * 64);
+  request.head_ranks = 1, request.key_ranks = 4;
+  const auto ring = layer_activations(dense(16), 0, request);
+  CHECK(ring.kept == alone.kept);
+  // Queries 64 in float32, a block's gradients of all 128; keys and values 64 in float32 here, leaving and arriving,
+  // and two of 16 bits on their way.
+  CHECK(ring.working - alone.working == 10 * (4 * 64 + 2 * 128 + 3 * 4 * 64 + 2 * 2 * 64));
+  request.gathers_keys = true;  // of four ranks
+  CHECK(layer_activations(dense(16), 0, request).working - alone.working == 10 * (4 * 64 + 2 * 128 + 4 * (2 + 4) * 64));
+}
+
+TEST_CASE("inputs of frozen experts are not kept, but are there in the forward pass", "[plan]") {
+  auto spec = dense(16);
+  spec.moe = arch::MixtureOfExperts{};
+  spec.moe_layers = {true};
+  spec.moe->experts = 4, spec.moe->top_k = 2, spec.moe->ffn = 8;
+  auto request = kTenTokens;
+  const auto whole = layer_activations(spec, 0, request);
+  request.trained.expert_up = request.trained.expert_down = false;
+  const auto frozen = layer_activations(spec, 0, request);
+  CHECK(whole.kept - frozen.kept == 10 * 2 * 2 * (64 + 8));
+  CHECK(frozen.working >= 10 * 2 * (2 * 64 + 2 * (64 + 8)));
 }
 
 TEST_CASE("latent attention keeps its low-rank vectors", "[plan]") {
   auto spec = dense(160);
   spec.latent = arch::LatentAttention{.q_rank = 24, .kv_rank = 12, .nope_dim = 12, .rope_dim = 4, .v_dim = 8};
   // Queries 4 x 16, as many keys, values 4 x 8; attention's output 4 x 8; low rank 24 and 2 x 12 (before and after the
-  // norm).
-  const int joined = 2 * 64 + 32, out = 32, low_rank = 24 + 2 * 12;
+  // norm). Values are padded to 4 x 16, and so is attention's output before it is narrowed.
+  const int joined = 2 * 64 + 32 + 32, out = 32 + 64, low_rank = 24 + 2 * 12;
   auto request = kTenTokens;
   CHECK(layer_activations(spec, 0, request).kept == 10 * ((4 * 64 + joined + out + 480 + low_rank) * 2 + kStatistics));
   spec.ffn = 16;  // so that attention needs most
@@ -80,7 +114,7 @@ TEST_CASE("compressed attention keeps a byte for each token and entry of the seq
 }
 
 TEST_CASE("what an index chooses is kept as lists, its scores and masks exist for some queries at a time", "[plan]") {
-  auto spec = dense(160);
+  auto spec = dense(16);
   const auto of = [&](std::int64_t sequence, int cp = 1, bool cuda = false) {
     return layer_activations(spec, 0, {.tokens = sequence, .sequence = sequence, .bytes = 2, .cp = cp, .cuda = cuda});
   };
@@ -109,14 +143,14 @@ TEST_CASE("what an index chooses is kept as lists, its scores and masks exist fo
 }
 
 TEST_CASE("scores of attention that no fused kernel computes are part of the working memory", "[plan]") {
-  auto spec = dense(160);
+  auto spec = dense(16);
   const auto fused = layer_activations(spec, 0, kTenTokens);
   spec.attention_softcap = 50;
   const auto chunked = layer_activations(spec, 0, kTenTokens);
   // Four heads of ten queries and ten keys: scores and weights in float32; backward also their gradients, an
   // intermediate product, and a copy in 16 bits for the matmul.
   CHECK(chunked.forward - fused.forward == 4 * 10 * 10 * (4 + 4));
-  CHECK(chunked.working - fused.working == 4 * 10 * 10 * (4 * 4 + 2));
+  CHECK(chunked.working - fused.working == 4 * 10 * 10 * (4 * 4 + 2) - 10 * 4 * 64);  // less the kernel's gradient
   CHECK(chunked.kept == fused.kept);
 }
 
