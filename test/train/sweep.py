@@ -5,6 +5,7 @@
   sweep.py BIN_FOLDER verify [--sample K --seed N] [--match TEXT]   gradients of every family on every mesh: those of one rank
   sweep.py BIN_FOLDER random [--sample K --seed N] [--match FAMILY] random recipes on random meshes: losses and norms of one rank
   sweep.py BIN_FOLDER moved [--sample K --seed N] [--match FAMILY]  the same, stopped on one mesh and gone on on another
+  sweep.py BIN_FOLDER memory --preload FILE [...]                   random recipes of real widths on those GPUs: peak within 5 % of the plan's
   sweep.py BIN_FOLDER device --preload FILE [...]                   steps of every family and feature on every mesh on GPUs that
                                                                     compute nothing (test/null_device): LibTorch refuses none
 
@@ -25,10 +26,12 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "comm"))
+TEST = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TEST / "comm"), str(TEST / "null_device")]
 from jobs import ENVIRONMENT  # noqa: E402
+from catalogue import narrow_models  # noqa: E402
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"  # relative paths below
+GOLDEN = TEST / "golden"  # relative paths below
 LIMIT = 120  # seconds; a case that takes longer hangs
 REFUSED = {2, 3}  # exit codes, if there is a reason: gradients that differ are a 3 without
 
@@ -209,7 +212,7 @@ checkpoint: {enabled: false}
 logging: {progress: false, tensorboard: false}
 dist_env: {timeout_minutes: 0.5}
 """
-DRAWN = {"random": 1, "moved": 3}  # meshes of a case
+DRAWN = {"random": 1, "moved": 3, "memory": 1}  # meshes of a case
 RANDOM_CASES = 400  # unless --sample says another number; a case needs two to six seconds
 # Padding has a say in these: scales of long and short batches; equal scores of an index.
 SAME_LENGTHS = {"phimoe", "deepseek_v32", "deepseek_v4", "glm_moe_dsa"}
@@ -285,6 +288,27 @@ def draw_execution(draw):
                                (["model_parallel.gradient_accumulation_fusion=true", "model_parallel.delay_wgrad_compute=true"], 0.2)])
 
 
+def draw_memory(draw, words):
+    """Words that change what a GPU holds."""
+    length = draw.choice([512, 1024, 2048, 4096])
+    words = [words, f"dataset={{_target_: mock, seq_length: {length}, num_samples: 64}}"]
+    adapters = draw.choice(["", "", "", "lora", "dora", "8 bits", "4 bits", "all", "frozen"])
+    if adapters in ("lora", "dora", "8 bits", "4 bits"):
+        words += ["peft.match_all_linear=true", f"peft.dim={draw.choice([8, 64])}"]
+    words += {"dora": ["peft.use_dora=true"], "8 bits": ["quantization.load_in_8bit=true"], "4 bits": ["quantization.load_in_4bit=true"],
+              "all": ["peft.target_modules=['*']", "peft.dim=8"],
+              "frozen": ["freeze_config.freeze_modules=[{path: model.embed_tokens}, {glob: '*.layers.0'}]"]}.get(adapters, [])
+    words += some(draw, [("peft.dropout=0.1", 0.2 if adapters in ("lora", "all") else 0), ("neftune.noise_alpha=5", 0 if adapters else 0.1)])
+    words += draw.choice([[], [], ["model.torch_dtype=float32"], ["model_parallel.bf16=true"], ["distributed.autocast_dtype=bfloat16", "model.torch_dtype=float32"],
+                          ["distributed.mp_policy={param_dtype: bfloat16, reduce_dtype: float32}", "model.torch_dtype=float32"],
+                          ["optimizer.main_params_dtype=bfloat16"], ["optimizer.main_grads_dtype=bfloat16"], ["fp8.enabled=true"]])
+    optimizer = draw.choice(["adamw", "adamw", "adam", "sgd", "muon"])
+    words += [f"optimizer._target_={optimizer}", "optimizer.lr=0.001"]
+    if optimizer in ("adamw", "adam"):
+        words += some(draw, [("optimizer.exp_avg_dtype=bfloat16", 0.2), ("optimizer.exp_avg_sq_dtype=bfloat16", 0.2)])
+    return words + some(draw, [("clip_grad_norm=null", 0.3), ("model.tie_word_embeddings=true", 0.1)])
+
+
 def random_cases(sweep, seed, count, match, meshes):
     """Name, words of all runs, and words of those on meshes."""
     draw = random.Random(seed)
@@ -292,10 +316,10 @@ def random_cases(sweep, seed, count, match, meshes):
     # Lengths that every mesh's padding divides: else packs of context-parallel ranks would hold other rows.
     lengths = [8 * draw.randint(1, 3) for _ in range(40)]
     rows.write_text("".join(json.dumps({"input_ids": [draw.randrange(3, 100) for _ in range(length)]}) + "\n" for length in lengths))
-    found = [(name, words) for name, words in families(sweep.folder, 1) if match in name]
+    found = [(name, words) for name, words in (catalogue(sweep.folder) if sweep.preloaded else families(sweep.folder, 1)) if match in name]
     for number in range(count):
         family, words = draw.choice(found)
-        common = [words, *draw_numbers(draw, family, rows)]
+        common = draw_memory(draw, words) if sweep.preloaded else [words, *draw_numbers(draw, family, rows)]
         yield f"{number}: {family}", common, [draw_planned(sweep, common, draw) for _ in range(meshes)]
 
 
@@ -304,7 +328,7 @@ def draw_planned(sweep, common, draw):
     for _ in range(5):
         words = draw_execution(draw)
         try:
-            sweep.run("plan", "random", *common, *words)
+            sweep.run("plan", sweep.recipe, *common, *words)
             break
         except Refused:
             pass
@@ -327,6 +351,7 @@ class Sweep:
         (self.folder / "verify.yaml").write_text(VERIFIED)
         (self.folder / "device.yaml").write_text(ON_DEVICE)
         (self.folder / "random.yaml").write_text(RANDOM)
+        self.preloaded, self.recipe = bool(preload), "device" if preload else "random"
         if preload:
             self.environment["LD_PRELOAD"] = preload.read_text()
 
@@ -374,7 +399,7 @@ class Sweep:
             saved = ["checkpoint.enabled=true"] if len(parts) > 1 else []
             for number, more in enumerate(parts):
                 end = 3 - (len(parts) - 1 - number)
-                self.run("train", "random", *common, *more, *saved, f"checkpoint.checkpoint_dir={run}", f"step_scheduler.max_steps={end}")
+                self.run("train", self.recipe, *common, *more, *saved, f"checkpoint.checkpoint_dir={run}", f"step_scheduler.max_steps={end}")
             rows = map(json.loads, (run / "training.jsonl").read_text().splitlines())
             steps.append([[row[key] for key in ("loss", "grad_norm")] for row in rows if "loss" in row])
         alone, drawn = steps
@@ -383,9 +408,24 @@ class Sweep:
 
     moved = random
 
+    def memory(self, common, mesh):
+        """The peak of LibTorch's allocator beside the plan's, of the rank that holds most."""
+        run = self.folder / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        self.run("train", "device", *common, *mesh, "hardware.profile=h100", "step_scheduler.max_steps=3", f"checkpoint.checkpoint_dir={run}")
+        seen = json.loads((run / "estimate.json").read_text())
+        measured, planned = seen["measured_tensor_bytes"], seen["predicted_tensor_bytes"]
+        print(f"    {measured / planned:.4f} {measured / 2**20:.0f} MiB", flush=True)
+        if not close(measured, planned):
+            raise Failed(f"{measured} bytes, planned {planned}: {measured / planned:.3f}, phases {seen['phases']}\n{shlex.join(common)}\n{shlex.join(mesh)}")
+
     def device(self, words):
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         self.run("train", "resume" if "--device" in words else "device", *words, f"checkpoint.checkpoint_dir={self.folder / 'run'}")
+
+
+def close(a, b):
+    return abs(a / b - 1) <= 0.05
 
 
 def left(run):
@@ -413,16 +453,24 @@ def families(folder, multiple):
         yield path.stem, f"model.config={folder / path.stem}"
 
 
+def catalogue(folder):
+    """Folders with the configurations of recipes/models, cut to four layers."""
+    for name, config in narrow_models():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+        yield name, f"model.config={folder / name}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("what", choices=["resume", "verify", "random", "moved", "device"])
+    parser.add_argument("what", choices=["resume", "verify", "random", "moved", "memory", "device"])
     parser.add_argument("--preload", type=pathlib.Path, help="device: the file that test/null_device/build.py wrote")
     parser.add_argument("--sample", type=int, help="so many random cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--match", default="", help="cases whose name contains this")
     arguments = parser.parse_args()
-    if arguments.what == "device" and not (arguments.preload and arguments.preload.exists()):
+    if arguments.what in ("device", "memory") and not (arguments.preload and arguments.preload.exists()):
         print("skipped: the null device is not built")
         return 77
     sweep = Sweep(arguments.bin, arguments.preload)
