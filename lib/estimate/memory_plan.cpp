@@ -7,6 +7,7 @@
 #include "estimate/state_bytes.h"
 #include "plan/communicators.h"
 #include "plan/costs.h"
+#include "plan/frozen_part.h"
 #include "plan/model_names.h"
 #include "plan/training_plan.h"
 
@@ -26,8 +27,16 @@ struct StageCost {
   double head_kept() const { return head.kept + head.logits; }
   double all() const { return kept + head_kept(); }
   /// After the input gradient, while the weight gradient is deferred.
-  double deferred() const { return std::min(kept, kept_for_weights) + head_kept(); }
+  double deferred() const { return std::min(kept, kept_for_weights) + (head_defers ? head_kept() : 0); }
+  bool head_defers = false;  ///< the head's weight, or its adapter, is trained
 };
+
+bool defers_head(const plan::TrainingPlan& plan) {
+  if (!plan.adapters) return plan::trains_head(plan);
+  return std::ranges::any_of(plan.adapters->all, [](const arch::Parameter& each) {
+    return each.role == arch::Role::kAdapter && each.layer < 0 && !each.in_tower();
+  });
+}
 
 /// Memory at one moment, by component.
 struct Moment {
@@ -207,7 +216,7 @@ class RankWalk {
       // What is gathered from is a copy of the shard, where that is elsewhere or of another type.
       const double copy = (unit - experts) / s.shards + experts / s.expert_shards;
       const double gathered = std::min(all, unit + ahead);
-      const bool copied = s.offloaded || bytes_.values != bytes_.master;
+      const bool copied = s.offloaded || (!plan_.adapters && bytes_.values != bytes_.master);
       return gathered + (copied && unit > 0 ? gathered / unit * copy : 0);
     };
     if (s.keep_experts) return (expert + freed(total_.dense, total_.largest_dense, 0)) * compute;
@@ -281,6 +290,7 @@ class RankWalk {
       out.kept += static_cast<double>(activation.tokens) * spec.hidden * activation.bytes /
                   (activation.sequence_parallel ? activation.tp : 1);
     if (stage.part.has_head) out.head = head_activations(spec, activation, loss_request());
+    out.head_defers = defers_head(plan_);
     add_towers(stage, out);
     for (int i = 0; i < stage.mtp_layers; ++i) {
       const auto each = layer_activations(spec, spec.layers - 1, activation);

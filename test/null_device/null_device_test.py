@@ -144,7 +144,11 @@ ACTIVATIONS = {
     "magnitudes": ("llama", LORA + "--peft.use_dora true"),
     "magnitudes, recomputed": ("llama", LORA + "--peft.use_dora true --distributed.activation_checkpointing full"),
     "adapters beside frozen experts": ("deepseek", LORA),
-    "offloaded weights": ("gemma3", "--nproc-per-node 2 --distributed.tp_size 2 --distributed.offload_policy._target_ "
+    "deferred gradients of adapters": ("ernie4_5", LORA + "--nproc-per-node 2 --distributed.pp_size 2 --distributed.pipeline.pp_schedule ZB-H1 "
+                                       "--distributed.pipeline.pp_microbatch_size 1 --dataset.seq_length 1024 --loss_fn._target_ masked_ce"),
+    "adapters and replicas, recomputed": ("granite", LORA + "--nproc-per-node 2 --distributed.dp_replicate_size 2 --loss_fn._target_ masked_ce "
+                                          "--distributed.activation_checkpointing full --dataset.seq_length 1024"),
+    "offloaded weights": ("gemma2", "--nproc-per-node 2 --distributed.tp_size 2 --distributed.offload_policy._target_ "
                                     "torch.distributed.fsdp.CPUOffloadPolicy --step_scheduler.local_batch_size 1"),
     "states": ("qwen3_5", ""),
     "a head of normed rows": ("baichuan", "--dataset.seq_length 2048"),
