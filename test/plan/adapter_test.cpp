@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "estimate/activation_memory.h"
+#include "estimate/memory_plan.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/memory_plan.h"
 #include "plan/adapter_choice.h"
@@ -309,6 +310,18 @@ TEST_CASE("an adapter keeps the inputs of its own modules only", "[plan][peft]")
   CHECK(both("o_proj") == std::pair(0.0, token * (64 + 64)));
   CHECK(both("up_proj") == std::pair(token * 64, token * (64 + 2 * 160)));
   CHECK(both("down_proj") == std::pair(token * 160, token * (160 + 64)));
+}
+
+TEST_CASE("logits wait for a deferred weight gradient only where the head is adapted", "[plan][peft]") {
+  const auto kept = [](const std::string& targets) {
+    const auto plan = planned(
+        recipe("target_modules: " + targets, kLlama, "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: ZB-H1}"));
+    return estimate::stage_activations(plan).back();
+  };
+  const auto without = kept("[q_proj]"), with = kept("[q_proj, lm_head]");
+  CHECK(without.all == with.all);
+  CHECK(with.kept - without.kept >= with.all * 0.1);
+  CHECK(without.kept > 0);
 }
 
 TEST_CASE("frozen weights take no time for weight gradients", "[plan][peft]") {
