@@ -307,7 +307,9 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     gradients = residual + tokens * r.bytes * widest + chunk.backward + std::max(0.0, scan - tokens * r.bytes * feed);
   } else {
     // What no weight's gradient needs is gone by then, but was there in the forward pass.
-    const double passing = w.experts * ((t.expert_up ? 0 : w.expert_rows) + (t.expert_down ? 0 : w.expert_down));
+    // Rows that travel are there as sent, as sorted by expert, and as they go back.
+    const double rows = t.expert_up ? 0 : (r.experts_apart ? 3 : 1) * w.expert_rows;
+    const double passing = w.experts * (rows + (t.expert_down ? 0 : w.expert_down));
     const double product = std::max({w.up, w.experts * w.expert_up, w.state, passing});
     // Beside a state's: gradients of its output and of what it is made from.
     const double beside = scan > 0 ? tokens * r.bytes * (w.value + w.state / 2) : 0;

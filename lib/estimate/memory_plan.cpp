@@ -398,6 +398,14 @@ class RankWalk {
     else
       now_.gradients += reduced();
     note(0, 0, 0);
+    // The first layer's backward pass runs beside the reductions of all units but its own and the embedding's.
+    if (!bytes_.lean && sharding_.overlap_reduction) {
+      double working = 0;
+      for (std::size_t stage = 0; stage < costs_.size(); ++stage)
+        if (const auto layers = plan_.pipeline->stages[stage].part.layers.size(); layers > 0)
+          working = std::max(working, costs_[stage].working + costs_[stage].kept / static_cast<double>(layers));
+      note(working, 0, -total_.largest_trained * (bytes_.reduced / s.shards + bytes_.travelling));
+    }
     if (!plan_.execution.capture.captured) return most_;
     return {graph_.activations, graph_.logits, most_gradients_};
   }

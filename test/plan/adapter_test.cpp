@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "estimate/activation_memory.h"
-#include "estimate/memory_plan.h"
 #include "estimate/estimated_plan.h"
 #include "estimate/memory_plan.h"
 #include "plan/adapter_choice.h"
