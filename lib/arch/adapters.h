@@ -25,6 +25,10 @@ struct QuantizedBase {
   bool operator==(const QuantizedBase&) const = default;
 };
 
+/// Elements of W x + scale B A x that the gradients of magnitudes are made from at one time, 16 MiB in float32: of 256
+/// rows of a result of 16,384.
+inline constexpr std::int64_t kMagnitudeProducts = std::int64_t{1} << 22;
+
 struct AdapterSpec {
   int rank = 8;
   int expert_rank = 8;  ///< rank of adapters on experts

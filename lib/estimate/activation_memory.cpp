@@ -206,7 +206,7 @@ ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const
 /// blocks in float32: queries' here, keys' and values' here, those that leave and those that arrive, or of all ranks at
 /// once.
 double attention_bytes(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
-  if (!spec.attends(layer) || r.lean) return 0;
+  if (!spec.attends(layer)) return 0;
   const double exact = std::max(4, r.bytes), all = w.query + w.keys;
   const bool fused = r.cuda && has_fused_attention(spec, layer, r.bytes, r.cuda);
   const double out = r.bytes * (w.value + 2 * all) + (fused ? exact * w.query : 0);
@@ -296,18 +296,18 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const double mask = compressed_mask(spec, layer, r) + index_choice(spec, layer, r);
   const double whole = tokens * (elements * r.bytes + statistics + mask);
   const auto chunk = scores(spec, layer, w, r);
-  // Gradients of the two residual inputs and of the widest activation.
-  const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
   // The backward pass reaches attention and a recurrent state when what the MLP kept is free again.
   const double feed = (t.up ? w.up_input : 0) + w.up + (t.down ? w.down : 0) + experts_kept + limited;
   const double scan = scan_bytes(spec, layer, r, w.states);
+  // Gradients of the two residual inputs, and of what is in work.
   const double residual = tokens * r.bytes * 2 * std::max(w.hidden, w.stream);
   double gradients = 0;
   if (r.lean) {
+    const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
     gradients = residual + tokens * r.bytes * widest + chunk.backward + std::max(0.0, scan - tokens * r.bytes * feed);
   } else {
-    // What no weight's gradient needs is gone by then, but was there in the forward pass.
-    // Rows that travel are there as sent, as sorted by expert, and as they go back.
+    // What no weight's gradient needs is gone by then, but was there in the forward pass; rows that travel as sent, as
+    // sorted by expert, and as they go back.
     const double rows = t.expert_up ? 0 : (r.experts_apart ? 3 : 1) * w.expert_rows;
     const double passing = w.experts * (rows + (t.expert_down ? 0 : w.expert_down));
     const double product = std::max({w.up, w.experts * w.expert_up, w.state, passing});

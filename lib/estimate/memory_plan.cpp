@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "arch/adapters.h"
 #include "base/bytes.h"
-#include "base/magnitude_products.h"
 #include "estimate/state_bytes.h"
 #include "plan/communicators.h"
 #include "plan/costs.h"
@@ -24,11 +24,11 @@ struct StageCost {
   double forward = 0;                                  ///< peak of a pass without a backward pass
   double away = 0;                                     ///< in host memory
   HeadActivations head = {};
+  bool head_defers = false;  ///< the head's weight, or its adapter, is trained
   double head_kept() const { return head.kept + head.logits; }
   double all() const { return kept + head_kept(); }
   /// After the input gradient, while the weight gradient is deferred.
   double deferred() const { return std::min(kept, kept_for_weights) + (head_defers ? head_kept() : 0); }
-  bool head_defers = false;  ///< the head's weight, or its adapter, is trained
 };
 
 bool defers_head(const plan::TrainingPlan& plan) {
@@ -290,7 +290,7 @@ class RankWalk {
       out.kept += static_cast<double>(activation.tokens) * spec.hidden * activation.bytes /
                   (activation.sequence_parallel ? activation.tp : 1);
     if (stage.part.has_head) out.head = head_activations(spec, activation, loss_request());
-    out.head_defers = defers_head(plan_);
+    out.head_defers = (stage.part.has_head || stage.mtp_layers > 0) && defers_head(plan_);
     add_towers(stage, out);
     for (int i = 0; i < stage.mtp_layers; ++i) {
       const auto each = layer_activations(spec, spec.layers - 1, activation);
@@ -336,7 +336,7 @@ class RankWalk {
   /// its gradient and both multiplied in float32 or wider.
   double magnitudes() const {
     const double exact = std::max(4, size_of(plan_.types.compute));
-    return plan_.adapters && plan_.adapters->spec.magnitudes ? kMagnitudeProducts * (2 + 3 * exact) : 0;
+    return plan_.adapters && plan_.adapters->spec.magnitudes ? arch::kMagnitudeProducts * (2 + 3 * exact) : 0;
   }
   /// What NCCL allocates itself, as its receive buffers of messages and all-to-alls: for each sender, 9.4 MB
   /// (NCCL 2.28) per CTA, of which communicators for messages have 8, and others up to 32. Those of other collectives

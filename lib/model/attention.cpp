@@ -219,9 +219,9 @@ class Attention : public Block {
     if (late) norm();
     if (spec_.query_growth != 0) q = grown(q, spec_, microbatch.positions);
     // Queries and keys are tensors of their own then. The values' own let go of the joined product: in Qwen3-0.6B three
-    // quarters of it, a fifth of what attention keeps, for a copy of the last quarter.
-    const bool apart = table_ != nullptr || query_norm_ || spec_.qkv_clip > 0;
-    if (apart && !borrows_ && !values_are_keys_) v = v.contiguous();
+    // quarters of it, a quarter of what attention keeps, for a copy of the last.
+    const bool replaced = table_ != nullptr || query_norm_ || spec_.qkv_clip > 0;
+    if (replaced && !borrows_ && !values_are_keys_) v = v.contiguous();
     return in;
   }
 

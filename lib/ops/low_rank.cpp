@@ -11,8 +11,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
+#include "arch/adapters.h"
 #include "base/error.h"
-#include "base/magnitude_products.h"
 #include "base/random.h"
 #include "ops/element_type.h"
 #include "ops/graph.h"
@@ -209,7 +209,7 @@ at::Tensor result(const at::Tensor& low, const Place& place, const Linear& layer
 at::Tensor magnitude_gradient(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& vectors,
                               const Place& place, const Linear& layer) {
   // At a time: all products at once would take seven times the memory of the result.
-  const auto most = std::max<std::int64_t>(1, kMagnitudeProducts / place.columns);
+  const auto most = std::max<std::int64_t>(1, arch::kMagnitudeProducts / place.columns);
   const auto& term = place.term;
   const auto type = compute_type(gradient.scalar_type());
   const auto in = dropped(x, term, layer, true);

@@ -20,7 +20,6 @@ struct TrainedProducts {
   bool down = true;       ///< their last
   bool expert_up = true;  ///< of routed experts
   bool expert_down = true;
-  bool operator==(const TrainedProducts&) const = default;
 };
 inline constexpr TrainedProducts kNoProducts = {false, false, false, false, false, false};
 /// The product of a decoder layer's weight, or of its adapter.

@@ -332,15 +332,16 @@ class Choosing {
                           : fmt::format("'{}' has {} files and {} files", folder_, out.reader, reader),
                       "all splits must be of one kind: Parquet, Arrow, JSON or CSV");
     }
-    for (auto& split : out.splits)
-      std::erase_if(split.second, [&](const std::string& file) {
+    for (auto& [split, files] : out.splits) {
+      for (const auto& file : files)
         if (file.ends_with(".zip"))  // datasets reads the rows in it
-          refuse("bad-value", fmt::format("'{}' of '{}' is an archive, which is not read", file, folder_),
-                 "extract it, or move it out of the folder");
+          return refuse("bad-value", fmt::format("'{}' of '{}' is an archive, which is not read", file, folder_),
+                        "extract it, or move it out of the folder");
+      std::erase_if(files, [&](const std::string& file) {
         const auto rows = extensions_of(file);
         return std::none_of(rows.begin(), rows.end(), [&](const auto* row) { return row->reader == out.reader; });
       });
-    if (refused_) return std::nullopt;
+    }
     return out;
   }
 
