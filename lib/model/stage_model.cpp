@@ -275,7 +275,11 @@ StageModel::StageModel(const arch::ModelSpec& spec, const arch::Layout& layout, 
     for (const auto& term : head_product_.adapters) head_adapter_unit_ = weights_.find(term.a->name)->unit;
   }
   const auto& precision = options_.execution.precision;
-  if (precision.autocast) weights_.set_matmul_type(scalar_type(*precision.autocast));
+  if (precision.autocast) {
+    weights_.set_matmul_type(scalar_type(*precision.autocast));
+    // A tied head is the embedding's matrix; lookups in it are unaffected.
+    if (modules_.head) head_->matmul_type = scalar_type(*precision.autocast);
+  }
   if (precision.float8) set_float8(layout);
   set_quantized();
   for (const auto& weight : weights_.all()) weight->parameter.fused_accumulation = precision.fused_accumulation;

@@ -102,9 +102,12 @@ TEST_CASE("layers that are recomputed give the same loss and gradients") {
   }
 }
 
-TEST_CASE("the gradient of a tied embedding is the sum of what embedding and head contribute") {
+TEST_CASE("a tied embedding serves as head, and its gradient is the sum of what both contribute") {
+  const bool autocast = GENERATE(false, true);
+  plan::Execution execution;
+  if (autocast) execution.precision.autocast = DType::kBFloat16;
   const SmallModel apart;
-  const auto stage = apart.stage(apart.all());
+  const auto stage = apart.stage(apart.all(), execution);
   const auto table = stage->weights().parameter("model.embed_tokens.weight")->value;
   stage->weights().parameter("lm_head.weight")->value = table;
   const auto wanted = run({stage.get()}, test::sequence(2));
@@ -112,7 +115,7 @@ TEST_CASE("the gradient of a tied embedding is the sum of what embedding and hea
   auto config = tied;
   config.spec.tied_embeddings = true;
   config.layout = arch::layout_of(config.spec);
-  const auto both = config.stage(config.all());
+  const auto both = config.stage(config.all(), execution);
   const auto got = run({both.get()}, test::sequence(2));
   CHECK(got.first == wanted.first);
   const auto sum = wanted.second.at("model.embed_tokens.weight") + wanted.second.at("lm_head.weight");
