@@ -188,7 +188,7 @@ ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const
   const auto here = std::max<std::int64_t>(1, r.sequence), sequence = here * cp;
   const double batch = std::ceil(static_cast<double>(r.tokens) / static_cast<double>(here));
   const auto elements = [&](double heads) {
-    const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, !r.cuda);
+    const auto rows = score_rows(static_cast<std::int64_t>(heads), sequence, sequence, sequence, !r.cuda);
     return heads * static_cast<double>(rows) * static_cast<double>(sequence);
   };
   const double type = std::max(4, r.bytes), narrow = r.bytes < 4 ? r.bytes : 0;

@@ -55,7 +55,7 @@ std::vector<ops::ChosenKeys> BlockIndex::choose(const at::Tensor& y, const Micro
   const auto in_document = share.own_tokens(positions).div(index_->block, "floor");
   const auto blocks = packed ? length : (length + index_->block - 1) / index_->block;
   const auto most = std::min<std::int64_t>(index_->top_k / index_->block, blocks);
-  const auto rows = score_rows(batch, tokens, length, y.is_cpu());
+  const auto rows = score_rows(batch, tokens, length, length, y.is_cpu());
   std::vector<at::Tensor> chosen;
   for (std::int64_t h = 0; h < q.size(2); ++h)
     chosen.push_back(at::empty({batch, tokens, most}, y.options().dtype(ops::ChosenKeys::type_for(length))));

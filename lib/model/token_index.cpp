@@ -82,7 +82,7 @@ ops::ChosenKeys TokenIndex::choose(const at::Tensor& y, const at::Tensor& low_q,
   const auto length = keys.size(2), most = std::min<std::int64_t>(index_->top_k, length);
   const EarlierTokens earlier(microbatch, share, y.device());
   const auto best = at::empty({batch, tokens, most}, y.options().dtype(ops::ChosenKeys::type_for(length)));
-  const auto rows = score_rows(batch, tokens, length, y.is_cpu());
+  const auto rows = score_rows(batch, tokens, length, length, y.is_cpu());
   for (std::int64_t query = 0; query < tokens; query += rows) {
     const auto count = std::min(rows, tokens - query);
     best.narrow(1, query, count)

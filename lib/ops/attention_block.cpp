@@ -187,7 +187,7 @@ at::Tensor visibility_mask(const BlockOptions& options, std::int64_t query, std:
 std::vector<Piece> query_chunks(const Qkv& in, const BlockOptions& options, std::int64_t heads) {
   const auto queries = in.q.size(1), keys = in.k.size(1);
   const auto reach = std::min(keys, options.before + 1 + options.after);
-  const auto most = score_rows(heads, queries, reach, in.q.is_cpu());
+  const auto most = score_rows(heads, queries, keys, reach, in.q.is_cpu());
   std::vector<Piece> out;
   for (std::int64_t query = 0; query < queries; query += most) {
     const auto count = std::min(most, queries - query);
