@@ -55,21 +55,35 @@ double state_value(const arch::ModelSpec& spec, int layer) {
                                                       : static_cast<double>(spec.recurrence->value_width());
 }
 
-/// Bytes that a state's backward pass holds at one time, in float32 or wider: what its forward pass computed,
-/// recomputed, and the gradients, in tensors of keys' width k, values' width v, pairs c of a chunk's tokens, and a
-/// chunk's state s = k v / c for each token and head (the members and gradients() of ops::Delta and ops::Scan).
-double scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationRequest& r, double heads) {
-  if (!spec.recurs(layer) || spec.mixer(layer) == arch::Mixer::kShortConv) return 0;
+/// Bytes at work at one time: of a chunk's attention scores, or of a recurrent state.
+struct WorkBytes {
+  double forward = 0, backward = 0;
+};
+
+/// A state's, in float32 or wider. The backward pass recomputes what the forward pass computed, and adds gradients.
+/// Both in tensors of keys' width k, values' width v, pairs c of a chunk's tokens, and a chunk's state s = k v / c for
+/// each token and head (the members, result() and gradients() of ops::Delta and ops::Scan).
+WorkBytes scan_bytes(const arch::ModelSpec& spec, int layer, const ActivationRequest& r, double heads) {
+  if (!spec.recurs(layer) || spec.mixer(layer) == arch::Mixer::kShortConv) return {};
   const auto& state = *spec.recurrence;
   const double k = state.key_dim, v = state.value_dim, c = static_cast<double>(scan_chunk(r.sequence)), s = k * v / c;
   const double shared = static_cast<double>(state.groups) / state.heads;  // queries and keys, per head
   const auto mixer = spec.mixer(layer);
   const double leaf = r.lean ? 0 : 8;  // a pair's factors and their products, of four tokens each
-  const double elements = mixer == arch::Mixer::kGatedDelta     ? (6 + 6 * shared) * k + 6 * v + 8 * c + 3 * s
-                          : mixer == arch::Mixer::kChannelDelta ? (20 + leaf) * k + 6 * v + 7 * c + 3 * s
-                                                                : 2 * shared * k + 7 * v + (4 + 2 * shared) * c + 3 * s;
+  WorkBytes elements;
+  if (mixer == arch::Mixer::kGatedDelta) {
+    elements.forward = (3 + 2 * shared) * k + 5 * v + 4 * c + s;
+    elements.backward = (6 + 6 * shared) * k + 6 * v + 8 * c + 3 * s;
+  } else if (mixer == arch::Mixer::kChannelDelta) {
+    elements.forward = 8 * k + 5 * v + 3 * c + s;
+    elements.backward = (20 + leaf) * k + 6 * v + 7 * c + 3 * s;
+  } else {
+    elements.forward = 2 * shared * k + 3 * v + 2 * c + s + std::max(3 * v, s);
+    elements.backward = 2 * shared * k + 7 * v + (4 + 2 * shared) * c + 3 * s;
+  }
   const double all = static_cast<double>(r.tokens) * heads;
-  return std::min(all, static_cast<double>(r.cuda ? kScanOnDevice : kScanOnHost)) * elements * std::max(4, r.bytes);
+  const double bytes = std::min(all, static_cast<double>(r.cuda ? kScanOnDevice : kScanOnHost)) * std::max(4, r.bytes);
+  return {bytes * elements.forward, bytes * elements.backward};
 }
 
 /// What compressed attention keeps beside its output: queries before their norm and rotated, the output rotated back,
@@ -176,10 +190,7 @@ double forward_elements(const Widths& w) {
 
 /// Bytes of a chunk's attention scores and of their gradient's working memory, without a fused attention kernel; or of
 /// an index's scores, and the masks of what it chooses.
-struct ScoreBytes {
-  double forward = 0, backward = 0;
-};
-ScoreBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
+WorkBytes scores(const arch::ModelSpec& spec, int layer, const Widths& w, const ActivationRequest& r) {
   if (!spec.attends(layer)) return {};
   const bool limited = spec.index && spec.index->limits(layer, r.sequence * r.cp);
   const bool fused = has_fused_attention(spec, layer, r.bytes, r.cuda) && !(limited && r.cuda);
@@ -298,13 +309,14 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
   const auto chunk = scores(spec, layer, w, r);
   // The backward pass reaches attention and a recurrent state when what the MLP kept is free again.
   const double feed = (t.up ? w.up_input : 0) + w.up + (t.down ? w.down : 0) + experts_kept + limited;
-  const double scan = scan_bytes(spec, layer, r, w.states);
+  const auto scan = scan_bytes(spec, layer, r, w.states);
   // Gradients of the two residual inputs, and of what is in work.
   const double residual = tokens * r.bytes * 2 * std::max(w.hidden, w.stream);
   double gradients = 0;
   if (r.lean) {
     const double widest = std::max({w.up, w.experts * w.expert_up, w.joined, w.state});
-    gradients = residual + tokens * r.bytes * widest + chunk.backward + std::max(0.0, scan - tokens * r.bytes * feed);
+    gradients =
+        residual + tokens * r.bytes * widest + chunk.backward + std::max(0.0, scan.backward - tokens * r.bytes * feed);
   } else {
     // What no weight's gradient needs is gone by then, but was there in the forward pass; rows that travel as sent, as
     // sorted by expert, and as they go back.
@@ -312,8 +324,8 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     const double passing = w.experts * (rows + (t.expert_down ? 0 : w.expert_down));
     const double product = std::max({w.up, w.experts * w.expert_up, w.state, passing});
     // Beside a state's: gradients of its output and of what it is made from.
-    const double beside = scan > 0 ? tokens * r.bytes * (w.value + w.state / 2) : 0;
-    const double mixer = std::max(tokens * attention_bytes(spec, layer, w, r) + chunk.backward, scan + beside);
+    const double beside = scan.backward > 0 ? tokens * r.bytes * (w.value + w.state / 2) : 0;
+    const double mixer = std::max(tokens * attention_bytes(spec, layer, w, r) + chunk.backward, scan.backward + beside);
     gradients = residual + std::max(tokens * r.bytes * product, mixer - tokens * r.bytes * feed);
   }
   LayerActivations out;
@@ -332,6 +344,9 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
     out.working = gradients + tokens * r.bytes * again;
   }
   out.forward = tokens * (forward_elements(w) * r.bytes + mask) + chunk.forward;
+  // A state's working memory, where the layer's input is one sum again.
+  if (!r.lean && scan.forward > 0)
+    out.forward = std::max(out.forward, tokens * r.bytes * (2 * w.stream + w.query_input + w.state) + scan.forward);
   out.of_kernel = tokens * r.bytes * (w.joined + w.value);
   // Inputs of the four GEMMs and the gradients of their outputs.
   double operands = 0;
@@ -370,11 +385,18 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
   }
   out.logits = tokens * r.bytes * vocabulary;
   // The backward pass of a factor has two gradients at once, that of a cap also its tanh and the derivative.
+  const bool divided = spec.head_rows_normed && !r.lean;
   double more = spec.logit_scale != 1 || spec.head_rows_normed ? 1 : 0;
   if (spec.logit_softcap > 0 || loss.plan.logit_softcap > 0) more = 3;
-  if (spec.head_rows_normed && !r.lean) more = 5;  // of logits, and of the rows' lengths
-  out.working = tokens * vocabulary * (loss.beside + more * r.bytes) +
-                (loss.float8_gradient ? r.bytes * vocabulary * spec.hidden : 0);
+  const double head = vocabulary * spec.hidden;
+  out.working_forward = tokens * vocabulary * (loss.beside + more * r.bytes);
+  out.working = tokens * vocabulary * (loss.beside + (divided ? 5 : more) * r.bytes) +
+                (loss.float8_gradient ? r.bytes * head : 0);
+  // Copies for the matmuls: of the weight, and of the logits' gradient.
+  out.working_forward = std::max(out.working_forward, loss.product_bytes * head);
+  out.working = std::max(out.working, loss.product_bytes * (tokens * vocabulary + head));
+  // Through the rows' lengths, two gradients of the head in float32 or wider.
+  if (divided && loss.gradient_bytes > 0) out.working = std::max(out.working, 2 * std::max(4, r.bytes) * head);
   return out;
 }
 

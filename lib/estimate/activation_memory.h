@@ -73,10 +73,11 @@ LayerActivations layer_activations(const arch::ModelSpec& spec, int layer, const
 
 /// Activations after the layers on the last stage: the final norm's input and output, and the logits.
 struct HeadActivations {
-  double kept = 0;     ///< without logits
-  double forward = 0;  ///< the same for a pass without a backward pass
-  double logits = 0;   ///< kept until the backward pass overwrites them with their gradient
-  double working = 0;  ///< float32 tensors of the logits' size that exist beside them in the backward pass
+  double kept = 0;             ///< without logits
+  double forward = 0;          ///< the same for a pass without a backward pass
+  double logits = 0;           ///< kept until the backward pass overwrites them with their gradient
+  double working = 0;          ///< what exists beside them in the backward pass
+  double working_forward = 0;  ///< the same for a pass without a backward pass
   /// Logits of one chunk of tokens and their gradient's working memory, only while the loss is computed.
   double chunk = 0;
 };
@@ -87,6 +88,7 @@ struct LossRequest {
   int gradient_bytes = 4;  ///< per element of the head's weight gradient; 0: the head is not trained
   /// The head's weight gradient is an 8-bit product, a tensor of its own before it is added.
   bool float8_gradient = false;
+  int product_bytes = 0;  ///< of an element that is copied for matmuls in another dtype (autocast); 0: none is
 };
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request,
                                  const LossRequest& loss);

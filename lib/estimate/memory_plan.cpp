@@ -254,12 +254,14 @@ class RankWalk {
 
   LossRequest loss_request() const {
     const auto& float8 = plan_.execution.precision.float8;
+    const auto& autocast = plan_.execution.precision.autocast;
     const auto& spec = plan_.model->spec;
     return {.beside = bytes_.beside_logits,
             .plan = plan_.execution.loss,
             .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient),
             .float8_gradient = !plan_.adapters && float8 && float8->has_weight_gradients() &&
-                               plan::takes_float8(*float8, plan_.model->layout.head, {spec.outputs(), spec.hidden})};
+                               plan::takes_float8(*float8, plan_.model->layout.head, {spec.outputs(), spec.hidden}),
+            .product_bytes = autocast && !bytes_.lean ? size_of(*autocast) : 0};
   }
 
   StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
@@ -300,6 +302,7 @@ class RankWalk {
       out.working = std::max(out.working, each.working);
       out.head.logits += head.logits;
       out.head.working = std::max(out.head.working, head.working);
+      out.head.working_forward = std::max(out.head.working_forward, head.working_forward);
       out.head.chunk = std::max(out.head.chunk, head.chunk);
     }
     return out;
@@ -359,7 +362,7 @@ class RankWalk {
   void add_evaluation(MemoryShares& shares) const {
     for (const auto& cost : validation_costs_) shares.activations = std::max(shares.activations, cost.forward);
     for (const auto& cost : validation_costs_) {
-      const double logits = cost.head.logits + cost.head.working + cost.head.chunk;
+      const double logits = cost.head.logits + cost.head.working_forward + cost.head.chunk;
       if (cost.head.forward + logits <= shares.activations + shares.logits) continue;
       shares.activations = cost.head.forward;
       shares.logits = logits;
@@ -387,14 +390,17 @@ class RankWalk {
     // dtype.
     const double whole = old + (adds_up_ || !s.gradients ? whole_gradients() : 0);
     now_.gradients = std::max(now_.gradients, whole);
-    const double parts = 2 * bytes_.reduced / s.shards;  // of sums that have just arrived
+    // A single shard is the whole: what one pass made, or all did, is the sum.
+    const bool whole_sums =
+        (adds_up_ || passes == 1) && s.shards == 1 && (s.expert_shards == 1 || total_.trained_expert == 0);
+    const double parts = whole_sums ? 0 : 2 * bytes_.reduced / s.shards;  // of sums that have just arrived
+    const double unit = whole_sums ? bytes_.travelling : unit_gradients();
     if (!bytes_.by_unit)
       now_.gradients += reduced() + total_.trained() * bytes_.travelling;
     else if (s.gradients)  // a unit's whole gradients are freed when its part of the sum arrives
-      now_.gradients =
-          bytes_.lean ? std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced())
-                      : std::max(whole + total_.largest_trained * (bytes_.travelling + parts),
-                                 (s.offloaded ? 0 : reduced()) + total_.largest_trained * (unit_gradients() + parts));
+      now_.gradients = bytes_.lean ? std::max(whole + 2 * total_.largest_trained * bytes_.travelling, reduced())
+                                   : std::max(whole + total_.largest_trained * (bytes_.travelling + parts),
+                                              (s.offloaded ? 0 : reduced()) + total_.largest_trained * (unit + parts));
     else
       now_.gradients += reduced();
     note(0, 0, 0);

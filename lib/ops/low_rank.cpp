@@ -107,10 +107,11 @@ void add_times(at::Tensor out, double beta, double scale, const at::Tensor& x, c
     return;
   }
   const auto product = at::mm(x.to(type), w.to(type));
+  // A narrower product (autocast) is widened while it is added: a head's copy would be as large as its logits.
   if (beta == 0)
     out.copy_(product).mul_(scale);
   else
-    out.add_(product.to(out.scalar_type()), scale);
+    out.add_(product.element_size() < out.element_size() ? product : product.to(out.scalar_type()), scale);
 }
 
 /// A weight's term: its columns of the result, and of the low-rank vectors of all terms, which lie side by side.

@@ -134,6 +134,8 @@ MESHES = {
 }
 MANY_ROWS = "--dataset.seq_length 4096 --step_scheduler.local_batch_size 4 --loss_fn._target_ chunked_ce".split()
 LORA = "--peft.match_all_linear true --peft.dim 8 "
+VALIDATED = ("--dataset.seq_length 512 --step_scheduler.local_batch_size 1 --step_scheduler.val_every_steps 1 --loss_fn._target_ masked_ce "
+             "--validation_dataset._target_ mock --validation_dataset.seq_length 8192 --validation_dataset.num_samples 4 ")
 CP = "--nproc-per-node 2 --distributed.cp_size 2 --model_parallel.cp_comm_type "
 ACTIVATIONS = {
     "norms of queries and keys": ("qwen3", ""),
@@ -152,6 +154,16 @@ ACTIVATIONS = {
                                     "torch.distributed.fsdp.CPUOffloadPolicy --step_scheduler.local_batch_size 1"),
     "states": ("qwen3_5", ""),
     "a head of normed rows": ("baichuan", "--dataset.seq_length 2048"),
+    "a head of normed rows, few tokens": ("baichuan", "--dataset.seq_length 1024 --step_scheduler.local_batch_size 1 --loss_fn._target_ masked_ce"),
+    "a head of normed rows, validated": ("baichuan", VALIDATED),
+    "states, validated": ("nemotron_h", VALIDATED),
+    "delta rules, validated": ("qwen3_5", VALIDATED),
+    "a decay for each channel, validated": ("kimi_linear", VALIDATED),
+    "windows in float32, validated": ("gemma3", VALIDATED + "--model.torch_dtype float32"),
+    "a head under autocast": ("falcon", "--step_scheduler.local_batch_size 2 --loss_fn._target_ masked_ce --model.torch_dtype float32 "
+                                        "--distributed.autocast_dtype bfloat16"),
+    "a tied head under autocast": ("qwen3", "--step_scheduler.local_batch_size 2 --loss_fn._target_ masked_ce --model.torch_dtype float32 "
+                                            "--distributed.autocast_dtype bfloat16"),
 }
 REAL = "--dataset.seq_length 4096 --step_scheduler.global_batch_size 2 --step_scheduler.local_batch_size 1"
 
