@@ -249,13 +249,16 @@ def faults(soak, count, every, hosts):
         ranks, words = (2, ["--distributed", "{strategy: fsdp2}"]) if hosts else soak.chance.choice(MESHES[1:])
         meshes[f"{ranks} ranks, {words[1]}"] += 1
         soak.start(*(start or ["--nproc-per-node", str(ranks)]), "--max-restarts", "1000", *words)
-        struck_at = -1
+        struck_at, known = -1, []
         while soak.job.poll() is None:
             next_time = time.monotonic() + soak.chance.uniform(0.5, 1.5) * every
             # Behind the step of the last fault: a restart repeats steps, and two faults at one step end the run as one
             # that makes no progress.
             soak.wait(lambda: time.monotonic() > next_time and soak.last_step() > struck_at)
             workers = soak.workers() if soak.job.poll() is None else []
+            if workers != known:  # a fault may act later than it was struck: a full disk at the next save
+                struck_at, known = max(struck_at, soak.last_step()), workers
+                continue
             if not workers or sum(struck.values()) >= count:
                 continue
             if not deck:
