@@ -28,7 +28,7 @@ struct StageCost {
   double head_kept() const { return head.kept + head.logits; }
   double all() const { return kept + head_kept(); }
   /// After the input gradient, while the weight gradient is deferred.
-  double deferred() const { return std::min(kept, kept_for_weights) + (head_defers ? head_kept() : 0); }
+  double deferred() const { return kept_for_weights + (head_defers ? head_kept() : 0); }
 };
 
 bool defers_head(const plan::TrainingPlan& plan) {
@@ -380,10 +380,12 @@ class RankWalk {
     most_gradients_ = 0;
     now_gathered_ = most_gathered_ = 0;
     is_gathered_.assign(costs_.size(), false);
-    has_sums_.assign(costs_.size(), false);
     now_.gradients = (s.gradients ? 0 : whole_gradients()) + old;
     has_gradients_.assign(costs_.size(), !s.gradients || (plan_.batch.runs > 1 && adds_up_));
     if (s.gradients && has_gradients_[0]) now_.gradients += whole_gradients();
+    // The sums of former runs of the schedule.
+    has_sums_.assign(costs_.size(), keeps_sums() && plan_.batch.runs > 1);
+    if (has_sums_[0]) now_.gradients += reduced();
     for (const auto& slot : plan_.pipeline->schedule.training[static_cast<std::size_t>(rank_)])
       for (const auto& action : slot.actions()) follow(action);
     // With all reductions in progress: whole gradients, their sums, and copies if they are communicated in another
@@ -438,8 +440,13 @@ class RankWalk {
     } else if (action.op() == schedule::Op::kFullBackward || action.op() == schedule::Op::kBackwardInput) {
       note(stream, cost.head.working, 0);
       go_backward(action.stage().at());
-      if (action.op() == schedule::Op::kBackwardInput) now_.activations += held;
-      note(0, 0, 0);
+      double last = 0;  // the first layer's backward pass, beside what the others deferred
+      if (action.op() == schedule::Op::kBackwardInput) {
+        now_.activations += held;
+        const auto layers = plan_.pipeline->stages[action.stage().at()].part.layers.size();
+        if (layers > 0) last = cost.working + (cost.kept - cost.kept_for_weights) / static_cast<double>(layers);
+      }
+      note(std::max(0.0, last), 0, 0);
     } else if (action.op() == schedule::Op::kBackwardWeight) {
       now_.activations -= held;
     } else if (action.op() == schedule::Op::kUnshard) {
@@ -465,6 +472,11 @@ class RankWalk {
     return bytes_.by_unit ? 2 * bytes_.gradient + bytes_.travelling : bytes_.gradient;
   }
 
+  /// True if each microbatch's gradients are reduced, and added up on this device.
+  bool keeps_sums() const {
+    return sharding_.gradients && !adds_up_ && !bytes_.lean && bytes_.by_unit && !sharding_.offloaded;
+  }
+
   /// First the head, then the layers, whose parameter gradients are produced unit by unit.
   void go_backward(std::size_t stage) {
     const auto& cost = costs_[stage];
@@ -477,8 +489,8 @@ class RankWalk {
     if (adds_up_) {
       has_gradients_[stage] = true;
       now_.gradients += elements_[stage].trained() * bytes_.gradient;
-    } else if (!bytes_.lean && bytes_.by_unit && !sharding_.offloaded && !has_sums_[stage]) {
-      has_sums_[stage] = true;  // sums over the microbatches so far
+    } else if (keeps_sums() && !has_sums_[stage]) {
+      has_sums_[stage] = true;  // over the microbatches so far
       now_.gradients += shard_of(elements_[stage].trained_dense, elements_[stage].trained_expert) * bytes_.reduced;
     }
   }

@@ -160,6 +160,10 @@ ACTIVATIONS = {
     "delta rules, validated": ("qwen3_5", VALIDATED),
     "a decay for each channel, validated": ("kimi_linear", VALIDATED),
     "windows in float32, validated": ("gemma3", VALIDATED + "--model.torch_dtype float32"),
+    "deferred gradients, recomputed": ("gemma3", "--nproc-per-node 2 --distributed.pp_size 2 --distributed.pipeline.pp_schedule ZB-H1 --loss_fn._target_ masked_ce "
+                                                 "--distributed.pipeline.pp_microbatch_size 1 --distributed.activation_checkpointing full"),
+    "sums of accumulation steps": ("mistral", "--nproc-per-node 2 --distributed.defer_fsdp_grad_sync false --dataset.seq_length 1024 "
+                                              "--step_scheduler.local_batch_size 1 --loss_fn._target_ masked_ce"),
     "a head under autocast": ("falcon", "--step_scheduler.local_batch_size 2 --loss_fn._target_ masked_ce --model.torch_dtype float32 "
                                         "--distributed.autocast_dtype bfloat16"),
     "a tied head under autocast": ("qwen3", "--step_scheduler.local_batch_size 2 --loss_fn._target_ masked_ce --model.torch_dtype float32 "
