@@ -394,7 +394,8 @@ HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRe
                 (loss.float8_gradient ? r.bytes * head : 0);
   // Copies for the matmuls: of the weight, and of the logits' gradient.
   out.working_forward = std::max(out.working_forward, loss.product_bytes * head);
-  out.working = std::max(out.working, loss.product_bytes * (tokens * vocabulary + head));
+  const double copied = std::max(loss.product_bytes, loss.adapter_copies * r.bytes);
+  out.working = std::max(out.working, copied * tokens * vocabulary + loss.product_bytes * head);
   // Through the rows' lengths, two gradients of the head in float32 or wider.
   if (divided && loss.gradient_bytes > 0) out.working = std::max(out.working, 2 * std::max(4, r.bytes) * head);
   return out;

@@ -88,7 +88,8 @@ struct LossRequest {
   int gradient_bytes = 4;  ///< per element of the head's weight gradient; 0: the head is not trained
   /// The head's weight gradient is an 8-bit product, a tensor of its own before it is added.
   bool float8_gradient = false;
-  int product_bytes = 0;  ///< of an element that is copied for matmuls in another dtype (autocast); 0: none is
+  int product_bytes = 0;   ///< of an element that is copied for matmuls in another dtype (autocast); 0: none is
+  int adapter_copies = 0;  ///< tensors of the logits' size that the head's adapter makes
 };
 HeadActivations head_activations(const arch::ModelSpec& spec, const ActivationRequest& request,
                                  const LossRequest& loss);

@@ -252,6 +252,13 @@ class RankWalk {
             .modules = plan_.recompute_modules};
   }
 
+  /// An adapter's result with dropout, beside the result; or what magnitudes multiply.
+  int head_adapter_copies() const {
+    if (!plan_.adapters || bytes_.lean || !defers_head(plan_)) return 0;
+    const auto& spec = plan_.adapters->spec;
+    return spec.dropout > 0 && !spec.dropout_first ? 2 : spec.magnitudes ? 1 : 0;
+  }
+
   LossRequest loss_request() const {
     const auto& float8 = plan_.execution.precision.float8;
     const auto& autocast = plan_.execution.precision.autocast;
@@ -261,7 +268,8 @@ class RankWalk {
             .gradient_bytes = plan_.adapters ? 0 : static_cast<int>(bytes_.gradient),
             .float8_gradient = !plan_.adapters && float8 && float8->has_weight_gradients() &&
                                plan::takes_float8(*float8, plan_.model->layout.head, {spec.outputs(), spec.hidden}),
-            .product_bytes = autocast && !bytes_.lean ? size_of(*autocast) : 0};
+            .product_bytes = autocast && !bytes_.lean ? size_of(*autocast) : 0,
+            .adapter_copies = head_adapter_copies()};
   }
 
   StageCost cost_of(const plan::StagePlan& stage, const ActivationRequest& activation) const {
