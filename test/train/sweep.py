@@ -309,14 +309,14 @@ def draw_memory(draw, words):
     return words + some(draw, [("clip_grad_norm=null", 0.3), ("model.tie_word_embeddings=true", 0.1)])
 
 
-def random_cases(sweep, seed, count, match, meshes):
+def random_cases(sweep, seed, count, match, meshes, layers):
     """Name, words of all runs, and words of those on meshes."""
     draw = random.Random(seed)
     rows = sweep.folder / "rows.jsonl"
     # Lengths that every mesh's padding divides: else packs of context-parallel ranks would hold other rows.
     lengths = [8 * draw.randint(1, 3) for _ in range(40)]
     rows.write_text("".join(json.dumps({"input_ids": [draw.randrange(3, 100) for _ in range(length)]}) + "\n" for length in lengths))
-    found = [(name, words) for name, words in (catalogue(sweep.folder) if sweep.preloaded else families(sweep.folder, 1)) if match in name]
+    found = [(name, words) for name, words in (catalogue(sweep.folder, layers) if sweep.preloaded else families(sweep.folder, 1)) if match in name]
     for number in range(count):
         family, words = draw.choice(found)
         common = draw_memory(draw, words) if sweep.preloaded else [words, *draw_numbers(draw, family, rows)]
@@ -449,9 +449,9 @@ def families(folder, multiple):
         yield path.stem, f"model.config={folder / path.stem}"
 
 
-def catalogue(folder):
-    """Folders with the configurations of recipes/models, cut to four layers."""
-    for name, config in narrow_models():
+def catalogue(folder, layers):
+    """Folders with the configurations of recipes/models, cut to so many layers."""
+    for name, config in narrow_models(layers):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
         yield name, f"model.config={folder / name}"
@@ -462,6 +462,7 @@ def main():
     parser.add_argument("bin")
     parser.add_argument("what", choices=["resume", "verify", "random", "moved", "memory", "device"])
     parser.add_argument("--preload", type=pathlib.Path, help="device, memory: the file that test/null_device/build.py wrote")
+    parser.add_argument("--layers", type=int, default=4, help="memory: of each model; with more than four only narrow models")
     parser.add_argument("--sample", type=int, help="so many random cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--match", default="", help="cases whose name contains this")
@@ -487,7 +488,7 @@ def main():
         cases = random.Random(arguments.seed).sample(cases, min(arguments.sample, len(cases)))
     cases = [(f"{row} on {column}", {row, column}, [shlex.split(rows[row]) + shlex.split(columns[column])]) for row, column in cases]
     if arguments.what in DRAWN:
-        drawn = random_cases(sweep, arguments.seed, arguments.sample or RANDOM_RUNS // DRAWN[arguments.what], arguments.match, DRAWN[arguments.what])
+        drawn = random_cases(sweep, arguments.seed, arguments.sample or RANDOM_RUNS // DRAWN[arguments.what], arguments.match, DRAWN[arguments.what], arguments.layers)
         cases = [(name, {name}, [common, *meshes]) for name, common, meshes in drawn]
     refused, failed, ran = collections.Counter(), [], set()
     for name, parts, words in cases:
