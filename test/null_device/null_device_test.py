@@ -162,8 +162,8 @@ ACTIVATIONS = {
     "windows in float32, validated": ("gemma3", VALIDATED + "--model.torch_dtype float32"),
     "deferred gradients, recomputed": ("gemma3", "--nproc-per-node 2 --distributed.pp_size 2 --distributed.pipeline.pp_schedule ZB-H1 --loss_fn._target_ masked_ce "
                                                  "--distributed.pipeline.pp_microbatch_size 1 --distributed.activation_checkpointing full"),
-    "sums of accumulation steps": ("mistral", "--nproc-per-node 2 --distributed.defer_fsdp_grad_sync false --dataset.seq_length 1024 "
-                                              "--step_scheduler.local_batch_size 1 --loss_fn._target_ masked_ce"),
+    "sums of accumulation steps": ("mistral", "--nproc-per-node 2 --distributed.defer_fsdp_grad_sync false "
+                                              "--step_scheduler.global_batch_size 16"),
     "a head's adapter with dropout": ("gpt_neox", LORA + "--peft.dropout 0.1 --loss_fn._target_ masked_ce --step_scheduler.local_batch_size 1"),
     "a head under autocast": ("falcon", "--step_scheduler.local_batch_size 2 --loss_fn._target_ masked_ce --model.torch_dtype float32 "
                                         "--distributed.autocast_dtype bfloat16"),
